@@ -14,7 +14,7 @@ SessionStatus = Literal["completed", "failed", "cut"]
 RunStatus = Literal["completed", "interrupted", "failed"]
 
 
-class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True):
+class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True, gc=False):
     t: int
     """ns since the origin (`run.json: perf_counter_origin_ns`)."""
     seq: int = 0
@@ -101,7 +101,7 @@ class CallStart(Event, frozen=True, tag="call_start"):
     pinned_tokens: int = 0
 
 
-class Chunks(Struct, frozen=True):
+class Chunks(Struct, frozen=True, gc=False):
     """Arrivals of output chunks: `us[0]` after `t_sent`, each next one after the one before (microseconds)."""
 
     us: tuple[int, ...] = ()
@@ -153,7 +153,7 @@ class CallEnd(Event, frozen=True, tag="call_end"):
     chunks: Chunks = Chunks()
 
 
-class AgentProgress(Struct, frozen=True, array_like=True):
+class AgentProgress(Struct, frozen=True, array_like=True, gc=False):
     """One agent with a request in flight, as of a progress event."""
 
     agent: int
