@@ -1,0 +1,270 @@
+"""From the lines of a trace file to a whole trace, whatever was lost.
+
+A call stands on its base call, its messages and their blocks; when one of these is missing the call cannot be replayed
+truthfully and is dropped, with everything that builds on it. What is left is numbered anew so that ids are positions.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from windtunnel.traces.model import (
+    Block,
+    Call,
+    Header,
+    Message,
+    Problem,
+    Thread,
+    ToolRun,
+    ToolSet,
+    Trace,
+    Wait,
+)
+
+Item = Block | Message | ToolSet | Thread | Call | ToolRun | Wait | Header
+_T = TypeVar("_T", Block, Message, ToolSet, Thread, Call)
+
+
+class _Lines:
+    """What a file held of one trace, with line numbers, before references are followed."""
+
+    def __init__(self, name: str, problems: list[Problem]) -> None:
+        self.name = name
+        self.problems = problems
+        self.blocks: dict[int, Block] = {}
+        self.messages: dict[int, Message] = {}
+        self.toolsets: dict[int, ToolSet] = {}
+        self.threads: dict[int, Thread] = {}
+        self.calls: dict[int, Call] = {}
+        self.runs: list[ToolRun] = []
+        self.waits: list[Wait] = []
+        self.line_of: dict[tuple[str, int], int] = {}
+
+    def put(self, number: int, obj: Item) -> None:
+        match obj:
+            case Block():
+                self._keep(self.blocks, obj, "block", number)
+            case Message():
+                self._keep(self.messages, obj, "message", number)
+            case ToolSet():
+                self._keep(self.toolsets, obj, "tool set", number)
+            case Thread():
+                self._keep(self.threads, obj, "thread", number)
+            case Call():
+                self._keep(self.calls, obj, "call", number)
+            case ToolRun():
+                self.runs.append(obj)
+            case Wait():
+                self.waits.append(obj)
+            case Header():
+                pass
+
+    def _keep(self, held: dict[int, _T], obj: _T, what: str, number: int) -> None:
+        if obj.id < 0:
+            self.problem(number, f"{what} {obj.id} is dropped: ids start at 0")
+        elif obj.id in held:
+            self.problem(number, f"{what} {obj.id} is defined twice, the first one is kept")
+        else:
+            held[obj.id] = obj
+            self.line_of[what, obj.id] = number
+
+    def problem(self, line: int | None, reason: str) -> None:
+        self.problems.append(Problem(self.name, line, reason))
+
+    def drop(self, held: dict[int, _T], what: str, lost: Mapping[int, str]) -> None:
+        for i, reason in lost.items():
+            del held[i]
+            self.problem(self.line_of[what, i], f"{what} {i} is dropped: {reason}")
+
+
+def assemble(header: Header, lines: Sequence[tuple[int, Item]], name: str, problems: list[Problem]) -> Trace:
+    """The trace made of what is whole; everything left out is told in `problems`."""
+    held = _Lines(name, problems)
+    for number, obj in lines:
+        held.put(number, obj)
+    held.drop(held.messages, "message", _missing_blocks(held))
+    held.drop(
+        held.toolsets,
+        "tool set",
+        {t.id: f"block {t.block} is lost" for t in held.toolsets.values() if t.block not in held.blocks},
+    )
+    calls_before = len(held.calls)
+    if 0 not in held.threads and any(c.thread == 0 for c in held.calls.values()):
+        held.threads[0] = Thread(id=0)
+        held.problem(None, "thread 0 is lost, taken as the main thread")
+    _drop_calls(held)
+    if len(held.calls) != calls_before or any(_dangling(held, t) for t in held.threads.values()):
+        _drop_threads(held)
+    _drop_loose_ends(held)
+    return _renumber(header, held)
+
+
+def _missing_blocks(held: _Lines) -> dict[int, str]:
+    lost: dict[int, str] = {}
+    for m in held.messages.values():
+        for b in (*m.reasoning, *m.blocks, *(c.arguments for c in m.tool_calls)):
+            if b not in held.blocks:
+                lost[m.id] = f"block {b} is lost"
+                break
+    return lost
+
+
+def _drop_calls(held: _Lines) -> None:
+    """Drop calls that cannot stand; those that only build on a dropped one are told together with it."""
+    lengths: dict[int, int] = {}
+    roots: dict[int, int] = {}
+    reasons: dict[int, str] = {}
+    for i in sorted(held.calls):
+        call = held.calls[i]
+        base_dropped = call.base is not None and call.base in roots
+        reason = None if base_dropped else _call_fault(call, held, lengths)
+        if base_dropped:
+            assert call.base is not None
+            roots[i] = roots[call.base]
+        elif reason is not None:
+            roots[i] = i
+            reasons[i] = reason
+        else:
+            lengths[i] = (0 if call.base is None else call.keep) + len(call.append)
+            if call.output is not None and call.output not in held.messages:
+                held.calls[i] = replace(call, output=None)
+                held.problem(held.line_of["call", i], f"output of call {i} is lost, its length is kept")
+    followers: dict[int, int] = {}
+    for i, root in roots.items():
+        del held.calls[i]
+        followers[root] = followers.get(root, -1) + 1
+    for i, reason in reasons.items():
+        also = f" (with {followers[i]} calls that build on it)" if followers[i] else ""
+        held.problem(held.line_of["call", i], f"call {i} is dropped: {reason}{also}")
+
+
+def _call_fault(call: Call, held: _Lines, lengths: Mapping[int, int]) -> str | None:
+    if call.thread not in held.threads:
+        return f"thread {call.thread} is lost"
+    if call.base is not None:
+        if call.base not in lengths:
+            return f"call {call.base}, whose prompt it extends, is lost"
+        if not 0 <= call.keep <= lengths[call.base]:
+            return f"it keeps {call.keep} messages of call {call.base}, which has {lengths[call.base]}"
+    for m in call.append:
+        if m not in held.messages:
+            return f"message {m} is lost"
+    if call.tools is not None and call.tools not in held.toolsets:
+        return f"tool set {call.tools} is lost"
+    return None
+
+
+def _dangling(held: _Lines, thread: Thread) -> bool:
+    return (thread.parent is not None and thread.parent not in held.threads) or (
+        thread.spawn_call is not None and thread.spawn_call not in held.calls
+    )
+
+
+def _drop_threads(held: _Lines) -> None:
+    """Threads without calls left go; those whose spawning call is gone hang on an earlier call of the parent."""
+    gone: dict[int, str] = {}
+    alive = {c.thread for c in held.calls.values()}
+    for t in sorted(held.threads.values(), key=lambda t: t.id):
+        if t.id == 0:
+            continue
+        if t.id not in alive:
+            gone[t.id] = "none of its calls is left"
+        elif t.parent is not None and (t.parent in gone or t.parent not in held.threads):
+            gone[t.id] = f"its parent, thread {t.parent}, is lost"
+        elif t.spawn_call is not None and t.spawn_call not in held.calls:
+            earlier = [c.id for c in held.calls.values() if c.thread == t.parent and c.id < t.spawn_call]
+            if earlier:
+                held.threads[t.id] = replace(t, spawn_call=max(earlier))
+                held.problem(
+                    held.line_of["thread", t.id], f"call {t.spawn_call} is lost, it now starts after an earlier"
+                )
+            else:
+                gone[t.id] = f"call {t.spawn_call}, which started it, is lost"
+    for i in [c.id for c in held.calls.values() if c.thread in gone]:
+        del held.calls[i]
+    for i, reason in gone.items():
+        del held.threads[i]
+        held.problem(held.line_of["thread", i], f"thread {i} is dropped: {reason}")
+
+
+def _drop_loose_ends(held: _Lines) -> None:
+    """Joins, tool runs and waits that point at what is gone."""
+    for call in list(held.calls.values()):
+        joins = tuple(t for t in call.joins if t in held.threads)
+        if joins != call.joins:
+            held.calls[call.id] = replace(call, joins=joins)
+    runs = [r for r in held.runs if r.call in held.calls]
+    waits = [w for w in held.waits if w.before in held.calls]
+    lost = len(held.runs) - len(runs), len(held.waits) - len(waits)
+    if any(lost):
+        held.problem(None, f"{lost[0]} tool runs and {lost[1]} waits are dropped with their calls")
+    held.runs = [r if r.thread is None or r.thread in held.threads else replace(r, thread=None) for r in runs]
+    held.waits = waits
+
+
+def _renumber(header: Header, held: _Lines) -> Trace:
+    b, m, s, t, c = (
+        {old: new for new, old in enumerate(sorted(ids))}
+        for ids in (held.blocks, held.messages, held.toolsets, held.threads, held.calls)
+    )
+    if all(old == new for mapping in (b, m, s, t, c) for old, new in mapping.items()):
+        return _pack(header, held)
+    held.blocks = {b[x.id]: replace(x, id=b[x.id]) for x in held.blocks.values()}
+    held.messages = {
+        m[x.id]: replace(
+            x,
+            id=m[x.id],
+            blocks=tuple(b[i] for i in x.blocks),
+            reasoning=tuple(b[i] for i in x.reasoning),
+            tool_calls=tuple(replace(call, arguments=b[call.arguments]) for call in x.tool_calls),
+        )
+        for x in held.messages.values()
+    }
+    held.toolsets = {s[x.id]: replace(x, id=s[x.id], block=b[x.block]) for x in held.toolsets.values()}
+    held.threads = {
+        t[x.id]: replace(
+            x,
+            id=t[x.id],
+            parent=_mapped(t, x.parent),
+            spawn_call=_mapped(c, x.spawn_call),
+        )
+        for x in held.threads.values()
+    }
+    held.calls = {c[x.id]: _renumber_call(x, m, s, t, c) for x in held.calls.values()}
+    held.runs = [replace(r, call=c[r.call], thread=_mapped(t, r.thread)) for r in held.runs]
+    held.waits = [replace(w, before=c[w.before]) for w in held.waits]
+    return _pack(header, held)
+
+
+def _renumber_call(
+    call: Call, m: Mapping[int, int], s: Mapping[int, int], t: Mapping[int, int], c: Mapping[int, int]
+) -> Call:
+    return replace(
+        call,
+        id=c[call.id],
+        thread=t[call.thread],
+        append=tuple(m[i] for i in call.append),
+        base=_mapped(c, call.base),
+        tools=_mapped(s, call.tools),
+        output=_mapped(m, call.output),
+        joins=tuple(t[i] for i in call.joins),
+    )
+
+
+def _mapped(mapping: Mapping[int, int], old: int | None) -> int | None:
+    return None if old is None else mapping[old]
+
+
+def _pack(header: Header, held: _Lines) -> Trace:
+    by_id: Callable[[Block | Message | ToolSet | Thread | Call], int] = lambda x: x.id  # noqa: E731
+    return Trace(
+        header=header,
+        blocks=tuple(sorted(held.blocks.values(), key=by_id)),
+        messages=tuple(sorted(held.messages.values(), key=by_id)),
+        toolsets=tuple(sorted(held.toolsets.values(), key=by_id)),
+        threads=tuple(sorted(held.threads.values(), key=by_id)),
+        calls=tuple(sorted(held.calls.values(), key=by_id)),
+        tool_runs=tuple(held.runs),
+        waits=tuple(held.waits),
+    )

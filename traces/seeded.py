@@ -1,0 +1,71 @@
+"""Random numbers that are the same on every machine and in every Python: BLAKE2b in counter mode."""
+
+import math
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+_T = TypeVar("_T")
+
+
+def u16(key: str, count: int) -> NDArray[np.uint16]:
+    """`count` uniform 16-bit numbers of a key; fewer of the same key are a prefix of more."""
+    name = blake2b(key.encode(), digest_size=32).digest()
+    blocks = (blake2b(i.to_bytes(8, "little"), key=name).digest() for i in range((count + 31) // 32))
+    return np.frombuffer(b"".join(blocks), dtype="<u2")[:count].astype(np.uint16, copy=False)
+
+
+class Stream:
+    """A seeded source of draws. Two streams of equal parts draw the same; different parts are independent."""
+
+    def __init__(self, *parts: object) -> None:
+        self._key = blake2b("\0".join(map(str, parts)).encode(), digest_size=32).digest()
+        self._count = 0
+        self._held = b""
+
+    def u64(self) -> int:
+        if not self._held:
+            self._held = blake2b(self._count.to_bytes(8, "little"), key=self._key).digest()
+            self._count += 1
+        value = int.from_bytes(self._held[:8], "little")
+        self._held = self._held[8:]
+        return value
+
+    def uniform(self) -> float:
+        """In [0, 1)."""
+        return (self.u64() >> 11) * 2.0**-53
+
+    def below(self, n: int) -> int:
+        return (self.u64() * n) >> 64
+
+    def between(self, low: int, high: int) -> int:
+        """Whole number from low to high, both included."""
+        return low + self.below(high - low + 1)
+
+    def pick(self, choices: Sequence[_T]) -> _T:
+        return choices[self.below(len(choices))]
+
+    def weighted(self, choices: Sequence[tuple[_T, float]]) -> _T:
+        at = self.uniform() * sum(w for _, w in choices)
+        for choice, weight in choices:
+            at -= weight
+            if at < 0:
+                return choice
+        return choices[-1][0]
+
+    def shuffled(self, items: Sequence[_T]) -> list[_T]:
+        out = list(items)
+        for i in range(len(out) - 1, 0, -1):
+            j = self.below(i + 1)
+            out[i], out[j] = out[j], out[i]
+        return out
+
+    def normal(self) -> float:
+        return math.sqrt(-2.0 * math.log(1.0 - self.uniform())) * math.cos(2.0 * math.pi * self.uniform())
+
+    def lognormal(self, median: float, p90: float) -> float:
+        """Log-normal by its median and 90th percentile."""
+        return median * math.exp(self.normal() * math.log(p90 / median) / 1.2815515655446004)
