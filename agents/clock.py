@@ -1,0 +1,130 @@
+"""Time as a parameter: the real clock, and a virtual one on which hours pass in seconds, the same every time.
+
+Everything that waits takes a `Clock`. `VirtualClock.run` drives ordinary asyncio code (`sleep`, `wait_for`, timeouts,
+queues) on an event loop without sockets or threads whose time jumps to the next timer as soon as nothing else is ready.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from time import perf_counter_ns
+from typing import Any, Protocol, TypeVar
+
+_T = TypeVar("_T")
+_SPIN_NS = 400_000
+"""The last part of a wait is spent yielding, because loop timers count in whole milliseconds (epoll, libuv)."""
+
+
+class Clock(Protocol):
+    """Nanoseconds from an arbitrary origin that never go back."""
+
+    def now_ns(self) -> int: ...
+
+    async def sleep_until(self, t_ns: int) -> None:
+        """Return at `t_ns`, never before it. A time in the past returns after one pass of the loop."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class RealClock:
+    """`time.perf_counter_ns`; waits end less than a millisecond late on an idle loop."""
+
+    def now_ns(self) -> int:
+        return perf_counter_ns()
+
+    async def sleep_until(self, t_ns: int) -> None:
+        left = t_ns - perf_counter_ns()
+        while True:
+            await asyncio.sleep((left - _SPIN_NS) / 1e9 if left > _SPIN_NS else 0)
+            left = t_ns - perf_counter_ns()
+            if left <= 0:
+                return
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sleep_until(perf_counter_ns() + round(seconds * 1e9))
+
+
+class VirtualClock:
+    """A clock that stands still while code runs and jumps when every task waits.
+
+        clock = VirtualClock()
+        result = clock.run(main(clock))
+
+    Repeated `run` calls go on where the one before stopped. Code on this loop can use no sockets and no threads.
+    """
+
+    def __init__(self, start_ns: int = 0) -> None:
+        self._loop_time = _Time(start_ns / 1e9)
+
+    def now_ns(self) -> int:
+        return round(self._loop_time.seconds * 1e9)
+
+    async def sleep_until(self, t_ns: int) -> None:
+        if t_ns <= self.now_ns():
+            await asyncio.sleep(0)
+            return
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_at(t_ns / 1e9, _wake, woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sleep_until(self.now_ns() + round(seconds * 1e9))
+
+    def run(self, main: Coroutine[Any, Any, _T]) -> _T:
+        """Run `main` to its end on virtual time; tasks it leaves behind are cancelled, as `asyncio.run` does."""
+        with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self._loop_time)) as runner:
+            return runner.run(main)
+
+
+class DeadlockError(RuntimeError):
+    """Every task waits and no timer is set: nothing could ever happen again."""
+
+
+def _wake(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Time:
+    """The seconds shared by a clock and the loops it runs."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+class _Jump:
+    """Stands where a loop keeps its selector: instead of waiting for sockets it moves the time."""
+
+    def __init__(self, time: _Time) -> None:
+        self._time = time
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise DeadlockError("every task waits for something that can no longer happen on virtual time")
+        self._time.seconds += timeout
+        return []
+
+
+class _VirtualLoop(asyncio.BaseEventLoop):
+    """asyncio's own loop with the selector replaced; `_selector` and `_process_events` are its extension points."""
+
+    def __init__(self, time: _Time) -> None:
+        super().__init__()
+        self._time = time
+        self._selector = _Jump(time)
+        self._clock_resolution = 1e-9
+
+    def time(self) -> float:
+        return self._time.seconds
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """No sockets, no events."""
+
+    def _write_to_self(self) -> None:
+        """Nothing sleeps, so nothing needs waking."""

@@ -1,0 +1,295 @@
+"""One HTTP/1.1 connection that sends a request and notes when each byte of the answer arrived.
+
+The read path does two things per read: one timestamp, and one list append for each piece of the body. What the bytes
+mean is worked out later by `sse`, off this path. The connection knows nothing about pools: `client` owns those.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns
+from typing import cast
+
+import msgspec
+from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from msgspec import Struct
+
+from windtunnel.agents.failures import Failure, http_failure
+
+_DETAIL_CHARS = 300
+_ERROR_BYTES = 65_536
+"""At most this much of an error's body is looked at."""
+
+
+class RawStream(Struct):
+    """A request and the bytes of its answer. Times are ns of the client's clock; None until it happened."""
+
+    request_id: str
+    t_start: int | None = None
+    """`stream` was called; until `t_write` a connection was found or made."""
+    t_write: int | None = None
+    """The first byte was handed to the socket."""
+    t_sent: int | None = None
+    """The kernel had taken the last byte of the body (with TLS: the TLS layer had encrypted and passed it on)."""
+    t_headers: int | None = None
+    """Arrival of the read that completed the response's headers."""
+    t_end: int | None = None
+    """Arrival of the read that completed the answer, or the moment of failure."""
+    status: int | None = None
+    headers: dict[str, str] = {}
+    """Names in lower case; repeated ones joined by `, `."""
+    pieces: list[tuple[int, bytes]] = []
+    """(arrival, body bytes), not yet taken. HTTP framing is removed, nothing else is touched."""
+    failure: str | None = None
+    detail: str | None = None
+    """What the server or the system said, shortened."""
+    reconnected: bool = False
+    """The kept-alive connection had gone stale and the request was sent again on a fresh one."""
+
+    def take(self, limit: int | None = None) -> list[tuple[int, bytes]]:
+        """Remove and return the pieces so far, or the `limit` oldest of them: what parses off the read path."""
+        pieces = self.pieces
+        if limit is None or len(pieces) <= limit:
+            self.pieces = []
+            return pieces
+        head = pieces[:limit]
+        del pieces[:limit]
+        return head
+
+    @property
+    def done(self) -> bool:
+        return self.t_end is not None
+
+
+class Connection(asyncio.Protocol):
+    """A socket to the target. One exchange at a time; `exchange` returns when the answer is complete or has failed."""
+
+    def __init__(self, now_ns: Callable[[], int] = perf_counter_ns) -> None:
+        self.reused = False
+        """Had served an earlier exchange when the present one began."""
+        self.idle_since = 0
+        """ns; when it became free."""
+        self._now = now_ns
+        self._parser = HttpResponseParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._raw: RawStream | None = None
+        self._ended: asyncio.Future[None] | None = None
+        self._lost: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._stall_ns = 0
+        self._t = 0
+        self._headers: dict[str, str] = {}
+        self._until_close = False
+        self._keep_alive = False
+        self._blocked = False
+
+    # What the client asks of it.
+
+    @property
+    def usable(self) -> bool:
+        """Open, between exchanges, and both sides willing to go on."""
+        transport = self._transport
+        return transport is not None and not transport.is_closing() and self._raw is None and self._keep_alive
+
+    @property
+    def blocked(self) -> bool:
+        """The kernel takes no more of the request: the server reads slower than we write."""
+        return self._blocked
+
+    async def exchange(self, raw: RawStream, head: bytes, parts: Sequence[bytes], stall_s: float) -> None:
+        """Send the request and collect the answer in `raw`; failures are named there. Cancelling closes the socket."""
+        transport = self._transport
+        if transport is None or self._raw is not None:
+            raise RuntimeError("an exchange needs an open and free connection")
+        loop = asyncio.get_running_loop()
+        self._raw = raw
+        self._ended = loop.create_future()
+        self._stall_ns = round(stall_s * 1e9)
+        self._until_close = self._keep_alive = False
+        raw.t_write = self._t = self._now()
+        self._timer = loop.call_later(stall_s, self._check_stall)
+        transport.writelines([head, *parts])
+        if not self._blocked and raw.t_end is None:
+            raw.t_sent = self._now()
+        try:
+            await self._ended
+        except asyncio.CancelledError:
+            self._fail(Failure.ABORTED)
+            raise
+        self.idle_since = cast("int", raw.t_end)
+
+    def abort(self) -> None:
+        """Close at once; the server sees the connection end."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def closed(self) -> None:
+        """Wait until the transport is gone."""
+        if self._transport is not None:
+            if self._lost is None:
+                self._lost = asyncio.get_running_loop().create_future()
+            await asyncio.shield(self._lost)
+
+    # What the transport reports.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        # A mark of (nearly) zero makes `resume_writing` tell when the last byte has left; asyncio's TLS layer counts
+        # "at the mark" as full, the plain ones "above the mark".
+        high = 1 if transport.get_extra_info("sslcontext") else 0
+        self._transport.set_write_buffer_limits(high=high, low=0)
+
+    def data_received(self, data: bytes) -> None:
+        self._t = self._now()
+        try:
+            self._parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._fail(Failure.MALFORMED_HTTP, "the server switched protocols")
+        except HttpParserError as error:
+            self._fail(Failure.MALFORMED_HTTP, str(error))
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        if self._raw is not None and self._raw.t_sent is None:
+            self._raw.t_sent = self._now()
+
+    def eof_received(self) -> None:
+        """Returning None closes the transport; `connection_lost` decides what that means."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        raw = self._raw
+        if raw is not None:
+            self._t = self._now()
+            if exc is not None:
+                self._fail(Failure.CONNECTION_RESET, str(exc) or type(exc).__name__)
+            elif raw.status is None:
+                self._fail(Failure.SERVER_DISCONNECTED)
+            elif self._until_close:
+                self._finish(raw)
+            else:
+                self._fail(Failure.CONNECTION_CLOSED)
+        if self._lost is not None and not self._lost.done():
+            self._lost.set_result(None)
+        del self._parser  # it holds this object's methods: the cycle would live until the next garbage collection
+
+    # What the parser reports. `on_body` is the hot one.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        key = name.decode("latin-1").lower()
+        text = value.decode("latin-1")
+        self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
+
+    def on_headers_complete(self) -> None:
+        headers, self._headers = self._headers, {}
+        status = self._parser.get_status_code()
+        raw = self._raw
+        if raw is None or status < 200:
+            return
+        raw.status = status
+        raw.headers = headers
+        raw.t_headers = self._t
+        has_end = "chunked" in headers.get("transfer-encoding", "").lower() or "content-length" in headers
+        self._until_close = not has_end and status not in (204, 304)
+
+    def on_body(self, body: bytes) -> None:
+        raw = self._raw
+        if raw is not None:
+            raw.pieces.append((self._t, body))
+
+    def on_message_complete(self) -> None:
+        raw = self._raw
+        if raw is None:
+            self.abort()  # an answer nobody asked for
+        elif raw.status is not None:
+            self._keep_alive = self._parser.should_keep_alive() and raw.t_sent is not None
+            self._finish(raw)
+
+    # How an exchange ends.
+
+    def _check_stall(self) -> None:
+        raw = self._raw
+        if raw is None:
+            return
+        left = self._t + self._stall_ns - self._now()
+        if left > 0:
+            self._timer = asyncio.get_running_loop().call_later(left / 1e9, self._check_stall)
+            return
+        self._t = self._now()
+        self._fail(Failure.READ_TIMEOUT, f"no byte for {self._stall_ns / 1e9:g} s")
+
+    def _finish(self, raw: RawStream) -> None:
+        status = cast("int", raw.status)
+        if status != 200:
+            raw.failure = http_failure(status)
+            raw.detail = _error_detail(raw)
+        elif not _may_be_sse(raw.headers.get("content-type")):
+            raw.failure = Failure.NOT_SSE.value
+            raw.detail = _error_detail(raw) or raw.headers.get("content-type")
+        self._end(raw)
+        if not self._keep_alive:
+            self.abort()
+
+    def _fail(self, failure: Failure, detail: str | None = None) -> None:
+        raw = self._raw
+        if raw is not None:
+            raw.failure = failure.value
+            raw.detail = detail
+            self._keep_alive = False
+            if failure is Failure.ABORTED:
+                self._t = self._now()
+            self._end(raw)
+        self.abort()
+
+    def _end(self, raw: RawStream) -> None:
+        raw.t_end = self._t
+        self._raw = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+
+
+def _may_be_sse(content_type: str | None) -> bool:
+    """Plain text and no type at all are left to the parser: some servers stream events under them."""
+    return content_type is None or content_type.lower().startswith(("text/event-stream", "text/plain"))
+
+
+def _error_detail(raw: RawStream) -> str | None:
+    """What an answer that is no stream says: the error's message, a redirect's aim, when to come back."""
+    body = b"".join(data for _, data in raw.pieces)[:_ERROR_BYTES]
+    words = [error_message(body)]
+    if "location" in raw.headers:
+        words.append(f"location: {raw.headers['location']}")
+    if "retry-after" in raw.headers:
+        words.append(f"retry after {raw.headers['retry-after']}")
+    return "; ".join(shorten(w) for w in words if w) or None
+
+
+def error_message(body: bytes) -> str:
+    """The message in an error's body, in any of the shapes engines use; the text itself where there is none."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return body.decode("utf-8", "replace")
+    return message_of(said) or body.decode("utf-8", "replace")
+
+
+def message_of(said: object) -> str | None:
+    """`{"error": {"message": m}}`, `{"error": m}`, `{"message": m}` and `{"detail": m}` all give m."""
+    if isinstance(said, str):
+        return said
+    if isinstance(said, dict):
+        for key in ("error", "message", "detail"):
+            if said.get(key):
+                return message_of(said[key]) or str(said[key])
+    return None
+
+
+def shorten(text: str) -> str:
+    """One line of at most 300 characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"

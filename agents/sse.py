@@ -1,0 +1,314 @@
+"""What a stream of server-sent events said: text, token counts and the times that matter.
+
+Fed with the pieces that `client` noted, off its read path, as often as a viewer wants to see progress. An event gets
+the arrival time of the piece that completed it. Bytes become text only when an event is whole, so a character or a line
+ending may be split anywhere.
+
+Tokens of an arrival, best source first: the token ids in it, the growth of a usage report in it, one per chunk that
+carries text. In the last case the final usage report, if there is one, is spread over the chunks.
+"""
+
+from array import array
+from collections import deque
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents.failures import Failure
+from windtunnel.agents.http import message_of, shorten
+from windtunnel.agents.sse_lines import Events
+from windtunnel.agents.sse_shapes import Choice, Delta, ToolDelta, Usage, decode
+
+TAIL_CHARS = 200
+_JOIN_AT = 256
+"""Text pieces are joined when there are this many, which keeps a long stream's memory at its text."""
+
+CountedBy = Literal["token_ids", "usage_deltas", "usage_spread", "chunks"]
+
+
+class Parsed(Struct, frozen=True):
+    """A whole stream. Times are ns of the client's clock, None where it never happened; counts None if not reported."""
+
+    t_first: int | None = None
+    """First token of any kind."""
+    t_first_visible: int | None = None
+    """First token of content (not reasoning, not a tool call)."""
+    t_first_tool: int | None = None
+    t_last: int | None = None
+    """Last arrival that carried tokens."""
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    """As reported; the number of token ids where only those came."""
+    reasoning_tokens: int | None = None
+    usage_reported: bool = False
+    finish: str | None = None
+    failure: str | None = None
+    detail: str | None = None
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[tuple[str, str, str], ...] = ()
+    """(id, name, arguments)."""
+    token_ids: Sequence[int] = ()
+    prompt_token_ids_seen: bool = False
+    chunk_t: Sequence[int] = ()
+    """Arrivals that carried tokens, ns."""
+    chunk_n: Sequence[int] = ()
+    """Tokens of each arrival; the sum is `completion_tokens` unless `counted_by` is `chunks`."""
+    counted_by: CountedBy = "chunks"
+    ended: bool = False
+    """[DONE] was seen."""
+
+
+class Parser:
+    """Incremental. `keep_text=False` keeps no text beyond `tail`."""
+
+    def __init__(self, *, keep_text: bool = True) -> None:
+        self.tokens_so_far = 0
+        """Output tokens as far as they can be told now: exact with token ids, text chunks otherwise."""
+        self.ended = False
+        self._keep_text = keep_text
+        self._events = Events()
+        self._bytes_seen = False
+        self._any_event = False
+        self._recent: deque[str] = deque(maxlen=TAIL_CHARS)
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._tools: dict[int, _Tool] = {}
+        self._token_ids = array("i")
+        self._prompt_ids = False
+        self._t = array("q")
+        self._n = array("i")
+        self._t_first_visible: int | None = None
+        self._t_first_tool: int | None = None
+        self._usage: Usage | None = None
+        self._usage_completion = 0
+        self._usage_grew = False
+        self._cache_n: int | None = None
+        self._finish: str | None = None
+        self._failure: str | None = None
+        self._detail: str | None = None
+
+    @property
+    def tail(self) -> str:
+        """The last 200 characters generated, of any kind."""
+        return _whole("".join(self._recent)[-TAIL_CHARS:])
+
+    def feed(self, t_ns: int, data: bytes) -> None:
+        """Parse what arrived at `t_ns`."""
+        self._bytes_seen = True
+        for payload in self._events.feed(data):
+            self._event(t_ns, payload)
+
+    def finish(self, stream_failure: str | None = None, detail: str | None = None) -> Parsed:
+        """The result, given how the transport ended. What the stream itself said about a failure goes first."""
+        if not self.ended and self._failure is None and (rest := self._events.rest()) == b"[DONE]":
+            self._event(self._t[-1] if self._t else 0, rest)
+        failure, detail = self._verdict(stream_failure, detail)
+        usage = self._usage
+        completion = usage.completion_tokens if usage else None
+        if completion is None and self._token_ids:
+            completion = len(self._token_ids)
+        counts, counted_by = self._spread(completion)
+        return Parsed(
+            t_first=self._t[0] if self._t else None,
+            t_first_visible=self._t_first_visible,
+            t_first_tool=self._t_first_tool,
+            t_last=self._t[-1] if self._t else None,
+            prompt_tokens=usage.prompt_tokens if usage else None,
+            cached_tokens=self._cached(),
+            completion_tokens=completion,
+            reasoning_tokens=usage.reasoning if usage else None,
+            usage_reported=usage is not None,
+            finish=self._finish,
+            failure=failure,
+            detail=detail,
+            text=_whole("".join(self._text)),
+            reasoning=_whole("".join(self._reasoning)),
+            tool_calls=tuple(
+                (tool.id, tool.name, _whole("".join(tool.arguments))) for _, tool in sorted(self._tools.items())
+            ),
+            token_ids=self._token_ids,
+            prompt_token_ids_seen=self._prompt_ids,
+            chunk_t=self._t,
+            chunk_n=counts,
+            counted_by=counted_by,
+            ended=self.ended,
+        )
+
+    def _event(self, t_ns: int, payload: bytes) -> None:
+        self._any_event = True
+        if payload == b"[DONE]":
+            self.ended = True
+            return
+        try:
+            chunk = decode(payload)
+        except (msgspec.DecodeError, ValueError) as error:
+            self._fail(Failure.MALFORMED_STREAM, f"{error}: {payload[:200].decode('utf-8', 'replace')}")
+            return
+        if chunk.error is not None or chunk.object == "error":
+            said = message_of(chunk.error) if chunk.error is not None else chunk.message
+            self._fail(Failure.ERROR_EVENT, said or str(chunk.error))
+            return
+        if chunk.prompt_ids:
+            self._prompt_ids = True
+        if chunk.timings is not None and chunk.timings.cache_n is not None:
+            self._cache_n = chunk.timings.cache_n
+        for choice in chunk.choices or ():
+            if choice.index == 0:
+                self._choice(t_ns, choice, chunk.usage)
+        if chunk.usage is not None:
+            self._usage = chunk.usage
+
+    def _choice(self, t_ns: int, choice: Choice, usage: Usage | None) -> None:
+        if choice.prompt_ids:
+            self._prompt_ids = True
+        carries = self._delta(t_ns, choice.delta) if choice.delta is not None else False
+        if choice.text:
+            carries = True
+            self._visible(t_ns, choice.text)
+        if choice.finish_reason:
+            self._finish = choice.finish_reason
+            if choice.finish_reason in {"error", "abort"}:
+                self._fail(Failure.ERROR_EVENT, f"finish_reason {choice.finish_reason}")
+        tokens = 0
+        if choice.token_ids:
+            self._token_ids.extend(choice.token_ids)
+            tokens = len(choice.token_ids)
+        elif usage is not None and usage.completion_tokens is not None and not self._token_ids:
+            tokens = self._growth(usage.completion_tokens, carries=carries, first=not self._n)
+        elif carries and not self._token_ids and not self._usage_grew:
+            tokens = 1
+        if carries or tokens > 0:
+            self._t.append(t_ns)
+            self._n.append(tokens)
+            self.tokens_so_far += tokens
+
+    def _growth(self, total: int, *, carries: bool, first: bool) -> int:
+        """Tokens since the last report; a report that comes only once, at the end, says nothing about its own chunk."""
+        grown = total - self._usage_completion
+        self._usage_completion = total
+        if self._usage is None and not first:
+            return 1 if carries else 0
+        if grown > 0:
+            self._usage_grew = True
+        return max(grown, 0)
+
+    def _delta(self, t_ns: int, delta: Delta) -> bool:
+        carries = False
+        if delta.content:
+            carries = True
+            self._visible(t_ns, delta.content)
+        if reasoning := delta.reasoning or delta.reasoning_content:
+            carries = True
+            self._recent.append(reasoning)
+            if self._keep_text:
+                _add(self._reasoning, reasoning)
+        if delta.tool_calls:
+            carries = True
+            if self._t_first_tool is None:
+                self._t_first_tool = t_ns
+            for part in delta.tool_calls:
+                self._tool(part)
+        return carries
+
+    def _visible(self, t_ns: int, text: str) -> None:
+        if self._t_first_visible is None:
+            self._t_first_visible = t_ns
+        self._recent.append(text)
+        if self._keep_text:
+            _add(self._text, text)
+
+    def _tool(self, part: ToolDelta) -> None:
+        index = part.index if part.index is not None else len(self._tools) - (0 if part.id else 1)
+        tool = self._tools.setdefault(max(index, 0), _Tool())
+        if part.id:
+            tool.id = part.id
+        if part.function is None:
+            return
+        if part.function.name:
+            tool.name += part.function.name
+            self._recent.append(part.function.name)
+        if part.function.arguments:
+            self._recent.append(part.function.arguments)
+            if self._keep_text:
+                _add(tool.arguments, part.function.arguments)
+
+    def _fail(self, failure: Failure, detail: str) -> None:
+        if self._failure is None:
+            self._failure = failure.value
+            self._detail = shorten(detail)
+
+    def _verdict(self, stream_failure: str | None, detail: str | None) -> tuple[str | None, str | None]:
+        if self._failure == Failure.ERROR_EVENT:
+            return self._failure, self._detail
+        if stream_failure is not None and not self.ended:
+            return stream_failure, detail
+        if self._failure is not None:
+            return self._failure, self._detail
+        if not self._any_event and self._bytes_seen:
+            return Failure.NOT_SSE.value, None
+        if not self.ended:
+            return Failure.NO_END_MARKER.value, None
+        if self._finish is None:
+            return Failure.NO_FINISH_REASON.value, None
+        return None, None
+
+    def _cached(self) -> int | None:
+        if self._usage is not None and self._usage.cached is not None:
+            return self._usage.cached
+        return self._cache_n
+
+    def _spread(self, completion: int | None) -> tuple[Sequence[int], CountedBy]:
+        chunks = len(self._n)
+        if self._token_ids:
+            return self._n, "token_ids"
+        if completion is None or not chunks:
+            return self._n, "chunks"
+        if self._usage_grew and sum(self._n) == completion:
+            return self._n, "usage_deltas"
+        edges = [completion * i // chunks for i in range(chunks + 1)]
+        return array("i", [b - a for a, b in pairwise(edges)]), "usage_spread"
+
+
+class _Tool:
+    __slots__ = ("arguments", "id", "name")
+
+    def __init__(self) -> None:
+        self.id = ""
+        self.name = ""
+        self.arguments: list[str] = []
+
+
+def check_length(parsed: Parsed, pinned: int) -> str | None:
+    """`wrong_length` if another number of tokens came than was pinned; None where the server reported no number."""
+    got = parsed.completion_tokens
+    return Failure.WRONG_LENGTH.value if pinned and got is not None and got != pinned else None
+
+
+def parse(pieces: Sequence[tuple[int, bytes]], stream_failure: str | None = None, detail: str | None = None) -> Parsed:
+    """A whole stream at once."""
+    parser = Parser()
+    for t_ns, data in pieces:
+        parser.feed(t_ns, data)
+    return parser.finish(stream_failure, detail)
+
+
+def _add(parts: list[str], text: str) -> None:
+    parts.append(text)
+    if len(parts) >= _JOIN_AT:
+        parts[:] = ["".join(parts)]
+
+
+def _whole(text: str) -> str:
+    """Join surrogate halves that came in separate events; a half left alone becomes U+FFFD."""
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

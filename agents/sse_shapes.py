@@ -1,0 +1,101 @@
+"""The JSON of stream events, chat and completions in one shape; only the fields that are read are named.
+
+Field names are those of the OpenAI API and of vLLM 0.32, SGLang 0.5 (`reasoning_content`, `usage.reasoning_tokens`) and
+llama.cpp (`timings`). Prompt token ids are recognised and never decoded: they can be megabytes.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+_EMPTY = (b"", b"null", b"[]")
+
+
+class PromptDetails(Struct, gc=False):
+    cached_tokens: int | None = None
+
+
+class CompletionDetails(Struct, gc=False):
+    reasoning_tokens: int | None = None
+
+
+class Usage(Struct, gc=False):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: PromptDetails | None = None
+    completion_tokens_details: CompletionDetails | None = None
+    reasoning_tokens: int | None = None
+
+    @property
+    def cached(self) -> int | None:
+        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+
+    @property
+    def reasoning(self) -> int | None:
+        details = self.completion_tokens_details
+        return details.reasoning_tokens if details and details.reasoning_tokens is not None else self.reasoning_tokens
+
+
+class Function(Struct, gc=False):
+    name: str | None = None
+    arguments: str | None = None
+
+
+class ToolDelta(Struct, gc=False):
+    index: int | None = None
+    id: str | None = None
+    function: Function | None = None
+
+
+class Delta(Struct, gc=False):
+    content: str | None = None
+    reasoning: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: list[ToolDelta] | None = None
+
+
+class Choice(Struct, gc=False):
+    index: int = 0
+    delta: Delta | None = None
+    text: str | None = None
+    finish_reason: str | None = None
+    token_ids: list[int] | None = None
+    prompt_token_ids: Raw = Raw(b"")
+
+    @property
+    def prompt_ids(self) -> bool:
+        return bytes(self.prompt_token_ids) not in _EMPTY
+
+
+class Timings(Struct, gc=False):
+    cache_n: int | None = None
+
+
+class Chunk(Struct, gc=False):
+    choices: list[Choice] | None = None
+    usage: Usage | None = None
+    error: Any = None
+    object: str | None = None
+    message: str | None = None
+    timings: Timings | None = None
+    prompt_token_ids: Raw = Raw(b"")
+
+    @property
+    def prompt_ids(self) -> bool:
+        return bytes(self.prompt_token_ids) not in _EMPTY
+
+
+_decode = msgspec.json.Decoder(Chunk).decode
+
+
+def decode(payload: bytes) -> Chunk:
+    """One event's data. Raises `msgspec.DecodeError` or `ValueError` for what is not this shape."""
+    try:
+        return _decode(payload)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # Lone surrogates as escapes and stray bytes are no reason to lose a stream that is otherwise well formed.
+        return msgspec.convert(json.loads(payload.decode("utf-8", "replace")), Chunk)
