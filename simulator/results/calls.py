@@ -1,0 +1,97 @@
+"""What one finished call says: its times and when its tokens arrived.
+
+Chunks are not tokens. Every figure here counts tokens where tokens are meant and arrivals where arrivals are meant.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windtunnel.agents.events import CallEnd
+
+NS = 1_000_000_000
+
+Times = NDArray[np.int64]
+Counts = NDArray[np.float64]
+_NO_TIMES: Times = np.empty(0, dtype=np.int64)
+_NO_COUNTS: Counts = np.empty(0, dtype=np.float64)
+
+
+def completed(call: CallEnd) -> bool:
+    return call.failure is None and not call.cut
+
+
+def start_ns(call: CallEnd) -> int:
+    """When the session wanted it sent, without the wait for the request-rate cap."""
+    return call.t_intended + call.throttled_ns
+
+
+def since_start_s(call: CallEnd, t: int | None) -> float | None:
+    return None if t is None else (t - start_ns(call)) / NS
+
+
+def ttft_s(call: CallEnd) -> float | None:
+    return since_start_s(call, call.t_first)
+
+
+def e2e_s(call: CallEnd) -> float | None:
+    return since_start_s(call, call.t_end)
+
+
+def ended_ns(call: CallEnd) -> int:
+    return call.t_end if call.t_end is not None else call.t
+
+
+def token_chunks(call: CallEnd) -> tuple[Times, Counts]:
+    """Arrival (ns since the origin) and tokens of each chunk that carried tokens.
+
+    Where only the total is known it is spread evenly over the chunks; where nothing is known the counts are empty.
+    """
+    if not call.chunks.us or call.t_sent is None:
+        if call.completion_tokens and call.t_last is not None:
+            return np.array([call.t_last], dtype=np.int64), np.array([call.completion_tokens], dtype=np.float64)
+        return _NO_TIMES, _NO_COUNTS
+    times = call.t_sent + 1000 * np.cumsum(np.array(call.chunks.us, dtype=np.int64))
+    if len(call.chunks.n) == len(call.chunks.us):
+        counts = np.array(call.chunks.n, dtype=np.float64)
+        carrying = counts > 0
+        times, counts = times[carrying], counts[carrying]
+        total = float(counts.sum())
+        if call.completion_tokens is not None and total not in {0.0, float(call.completion_tokens)}:
+            counts *= call.completion_tokens / total
+        return times, counts
+    if call.completion_tokens is None:
+        return times, _NO_COUNTS
+    return times, np.full(len(times), call.completion_tokens / len(times))
+
+
+def output_tokens(call: CallEnd) -> int | None:
+    """What the server reported; of a call that was cut or failed before it did, the tokens that arrived."""
+    if call.completion_tokens is not None:
+        return call.completion_tokens
+    if not completed(call) and len(call.chunks.n) == len(call.chunks.us):
+        return sum(call.chunks.n)
+    return None
+
+
+def prompt_tokens(call: CallEnd) -> int | None:
+    """What the server reported; of a call that was cut or failed after its first token, what was expected."""
+    if call.prompt_tokens is not None:
+        return call.prompt_tokens
+    if not completed(call) and call.t_first is not None:
+        return call.expected_prompt_tokens
+    return None
+
+
+def tpot_s(call: CallEnd) -> float | None:
+    """Time per output token after the first chunk's tokens; None for a call that came in one chunk."""
+    if call.t_first is None or call.t_last is None or call.t_last <= call.t_first or call.completion_tokens is None:
+        return None
+    first = next((n for n in call.chunks.n if n > 0), 1)
+    later = call.completion_tokens - first
+    return (call.t_last - call.t_first) / NS / later if later > 0 else None
+
+
+def gaps_s(call: CallEnd) -> Counts:
+    """Gaps between the arrivals of token-carrying chunks."""
+    times, _ = token_chunks(call)
+    return np.diff(times) / NS

@@ -1,0 +1,37 @@
+"""Many values to the six numbers that are shown."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windtunnel.simulator.results.summary_model import Distribution
+
+DIGITS = 9
+"""Decimals kept: times are whole nanoseconds, so nothing below is more than noise of the division."""
+
+
+def tidy(value: float) -> float:
+    return round(float(value), DIGITS)
+
+
+def ratio(part: float | None, whole: float | None) -> float | None:
+    """None where a part is not known or the whole is nothing."""
+    return None if part is None or not whole else tidy(part / whole)
+
+
+def mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return tidy(sum(known) / len(known)) if known else None
+
+
+def distribution(values: Sequence[float | None] | NDArray[np.float64]) -> Distribution | None:
+    """None where there is no value at all; missing values are left out, never zero."""
+    if isinstance(values, np.ndarray):
+        data = values
+    else:
+        data = np.array([value for value in values if value is not None], dtype=np.float64)
+    if not len(data):
+        return None
+    p50, p90, p99 = np.percentile(data, (50, 90, 99), method="linear")
+    return Distribution(len(data), tidy(data.mean()), tidy(p50), tidy(p90), tidy(p99), tidy(data.max()))

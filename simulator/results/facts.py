@@ -1,0 +1,143 @@
+"""The facts of a finished run that its validity is judged by."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from windtunnel.agents.events import EngineSample
+from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.distribution import mean
+from windtunnel.simulator.results.metrics import Value
+from windtunnel.simulator.results.summary_model import Distribution
+from windtunnel.simulator.results.tally import Tally, Window
+from windtunnel.simulator.results.validity import (
+    FOREIGN_LIMIT,
+    FOREIGN_WINDOW_LIMIT,
+    ONLY_IN_WINDOW,
+    Facts,
+    harmful_throttles,
+    more_than,
+    trends,
+)
+
+TREND_PARTS = 12
+TREND_MIN_S = 30.0
+"""Shorter windows hold too few calls for a trend to be told from noise."""
+TREND_MIN_CALLS = 60
+TREND_SHARE = 0.20
+"""Of the window's mean throughput."""
+TREND_KV = 0.10
+"""Of the KV cache."""
+
+
+def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
+    """`values` are the metrics already computed from the same tally."""
+    lag = values["client_lag_s"]
+    gpu = tally.gpu_in_window()
+    return Facts(
+        steady=tally.window is not None,
+        client_lag_p99_s=lag.p99 if isinstance(lag, Distribution) else None,
+        client_cpu=_number(values["client_cpu"]),
+        agents=tally.agents,
+        live_mean=_number(values["live_mean"]) if _wants_every_agent(tally) else None,
+        sessions_started=len(tally.sessions),
+        sessions_failed=int(_number(values["sessions_failed"]) or 0),
+        isolated=isolated(tally),
+        foreign=_foreign_total(tally, values) or _foreign_in_window(tally),
+        throttled=any(harmful_throttles(sample.throttle) for sample in gpu),
+        other_processes=any(sample.other_processes for sample in gpu),
+        trending=_trending(tally),
+        ending=ending(tally),
+        notes=tuple(
+            note.reason
+            for note in tally.notes
+            if note.reason is not None
+            and (note.reason not in ONLY_IN_WINDOW or (tally.window is not None and tally.window.holds(note.t)))
+        ),
+    )
+
+
+def ending(tally: Tally) -> str | None:
+    if tally.run_end is None:
+        return "died"
+    return "run_failed" if tally.run_end.status == "failed" else None
+
+
+def _number(value: Value) -> float | None:
+    return None if value is None or isinstance(value, Distribution) else value
+
+
+def _wants_every_agent(tally: Tally) -> bool:
+    """Open arrivals leave lanes empty on purpose."""
+    config = tally.run.get("config")
+    arrivals = config.get("arrivals") if isinstance(config, dict) else None
+    return arrivals in {None, "lanes"}
+
+
+def isolated(tally: Tally) -> bool:
+    """Whether the engine's cache was cold for this run.
+
+    Calls sent before the run's first token are scheduled in an order the client does not know; the first of them to be
+    scheduled in a cold cache reports 0 cached tokens. Without any such figure an engine that
+    confirmed its reset will do.
+    """
+    firsts = [call.t_first for call in tally.calls if call.t_first is not None]
+    if not firsts:
+        return True
+    herd = [call for call in tally.calls if call.t_sent is not None and call.t_sent <= min(firsts)]
+    reported = [call.cached_tokens for call in herd if call.cached_tokens is not None]
+    if reported:
+        return min(reported) == 0
+    isolation = tally.run.get("isolation")
+    return isinstance(isolation, dict) and isolation.get("reset") is True
+
+
+def _foreign_total(tally: Tally, values: dict[str, Value]) -> bool:
+    """In a drained run without failures the engine's counters grow by our sums and nothing more."""
+    drained = tally.run_end is not None and tally.run_end.status == "completed"
+    lost = any(_number(values[name]) for name in ("calls_cut", "failed_calls", "calls_without_usage", "sessions_cut"))
+    if not drained or lost or len(tally.engine) < 2:
+        return False
+    first, last = tally.engine[0], tally.engine[-1]
+    return more_than(
+        growth(first, last, "generation_tokens"), _number(values["output_tokens"]), FOREIGN_LIMIT
+    ) or more_than(growth(first, last, "prompt_tokens"), _number(values["prompt_tokens"]), FOREIGN_LIMIT)
+
+
+def _foreign_in_window(tally: Tally) -> bool:
+    """Where a run was cut: tokens the engine generated between two scrapes against those that arrived."""
+    samples = tally.engine_in_window()
+    known = all(len(of_call.token_chunks(call)[1]) for call in tally.window_calls)
+    if len(samples) < 2 or not known or not tally.window_calls:
+        return False
+    ours = 0.0
+    between = Window(samples[0].t, samples[-1].t)
+    for call in tally.calls:
+        times, counts = of_call.token_chunks(call)
+        if len(counts):
+            ours += float(counts[(times >= between.start) & (times < between.end)].sum())
+    return more_than(growth(samples[0], samples[-1], "generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)
+
+
+def growth(first: EngineSample, last: EngineSample, counter: str) -> float | None:
+    """None when the counter is not reported or went back, as after a restart."""
+    before, after = getattr(first, counter), getattr(last, counter)
+    return after - before if before is not None and after is not None and after >= before else None
+
+
+def _trending(tally: Tally) -> bool:
+    window = tally.window
+    if window is None or window.seconds < TREND_MIN_S or len(tally.window_calls) < TREND_MIN_CALLS:
+        return False
+    edges = np.linspace(window.start, window.end, TREND_PARTS + 1)
+    tokens = np.zeros(TREND_PARTS)
+    for call in tally.calls:
+        times, counts = of_call.token_chunks(call)
+        if len(counts):
+            tokens += np.histogram(times, bins=edges, weights=counts)[0]
+    if trends(tokens.tolist(), TREND_SHARE * float(tokens.mean())):
+        return True
+    samples = [s for s in tally.engine_in_window() if s.kv_usage is not None]
+    usage = [mean(s.kv_usage for s in samples if low <= s.t < high) for low, high in pairwise(edges)]
+    known = [value for value in usage if value is not None]
+    return len(known) == TREND_PARTS and trends(known, TREND_KV)

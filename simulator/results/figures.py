@@ -1,0 +1,134 @@
+"""How the figures of `metrics` are computed from a tally."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+
+from windtunnel.agents.events import SessionEnd, SessionStart
+from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.distribution import distribution, ratio, tidy
+from windtunnel.simulator.results.summary_model import Distribution
+from windtunnel.simulator.results.tally import Tally
+
+
+def total(values: list[int | None]) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def sessions_with(status: str) -> Callable[[Tally], int]:
+    return lambda tally: sum(1 for s in tally.sessions.values() if s.end is not None and s.end.status == status)
+
+
+def per_call(figure: Callable[[Any], float | None]) -> Callable[[Tally], Distribution | None]:
+    return lambda tally: distribution([figure(call) for call in tally.window_calls])
+
+
+def output_per_s(tally: Tally) -> float | None:
+    window = tally.window
+    if window is None:
+        return None
+    credited, known = 0.0, False
+    for call in tally.calls:
+        times, counts = of_call.token_chunks(call)
+        if len(counts):
+            known = True
+            inside = (times >= window.start) & (times < window.end)
+            credited += float(counts[inside].sum())
+    return tidy(credited / window.seconds) if known else None
+
+
+def prompt_per_s(tally: Tally) -> float | None:
+    window = tally.window
+    if window is None:
+        return None
+    tokens = [of_call.prompt_tokens(call) for call in tally.calls if window.holds(call.t_first)]
+    if not tokens:
+        return 0.0
+    whole = total(tokens)
+    return None if whole is None else tidy(whole / window.seconds)
+
+
+def hit_ratio(tally: Tally) -> float | None:
+    both = [c for c in tally.window_calls if c.cached_tokens is not None and c.prompt_tokens]
+    return ratio(sum(c.cached_tokens or 0 for c in both), sum(c.prompt_tokens or 0 for c in both))
+
+
+def expected_ratio(tally: Tally, field: Literal["expected_cached_tokens", "expected_cached_exact"]) -> float | None:
+    known = [c for c in tally.window_calls if getattr(c, field) is not None]
+    whole = sum(c.prompt_tokens if c.prompt_tokens is not None else c.expected_prompt_tokens for c in known)
+    return ratio(sum(getattr(c, field) for c in known), whole)
+
+
+def mean_agents(seconds: Callable[[Tally], float]) -> Callable[[Tally], float | None]:
+    return lambda tally: tidy(seconds(tally) / tally.window.seconds) if tally.window else None
+
+
+def _ended_in_window(tally: Tally) -> list[tuple[SessionStart, SessionEnd]]:
+    ended = [(session.start, session.end) for session in tally.sessions.values() if session.end is not None]
+    window = tally.window
+    return [(a, b) for a, b in ended if b.status == "completed" and window is not None and window.holds(b.t)]
+
+
+def sessions_per_hour(tally: Tally) -> float | None:
+    if tally.window is None:
+        return None
+    return tidy(len(_ended_in_window(tally)) * 3600 / tally.window.seconds)
+
+
+def equivalents_per_hour(tally: Tally) -> float | None:
+    window = tally.window
+    if window is None:
+        return None
+    weights: dict[str, list[tuple[int, int]]] = {}
+    for call in tally.calls:
+        if of_call.completed(call):
+            weight = call.expected_prompt_tokens + call.pinned_tokens
+            weights.setdefault(call.session, []).append((of_call.ended_ns(call), weight))
+    done = 0.0
+    for name, session in tally.sessions.items():
+        if session.end is None:
+            continue
+        parts = weights.get(name, [])
+        whole = sum(weight for _, weight in parts)
+        if whole:
+            done += session.end.work_done * sum(w for t, w in parts if window.holds(t)) / whole
+        elif window.holds(session.end.t):
+            done += session.end.work_done
+    return tidy(done * 3600 / window.seconds)
+
+
+def makespan(tally: Tally) -> Distribution | None:
+    return distribution([(end.t - start.t) / NS for start, end in _ended_in_window(tally) if start.first_turn == 0])
+
+
+def gaps(tally: Tally) -> Distribution | None:
+    gaps = [of_call.gaps_s(call) for call in tally.window_calls]
+    return distribution(np.concatenate(gaps)) if gaps else None
+
+
+def tool_waits(tally: Tally) -> Distribution | None:
+    window = tally.window
+    if window is None:
+        return None
+    return distribution([(wait.end - wait.start) / NS for wait in tally.tool_waits if window.holds(wait.start)])
+
+
+def pooled_us(field: Literal["lag_us", "dispatch_us"]) -> Callable[[Tally], Distribution | None]:
+    def compute(tally: Tally) -> Distribution | None:
+        probes = [us for sample in tally.client_in_window() for us in getattr(sample, field)]
+        return distribution(np.array(probes, dtype=np.float64) / 1e6)
+
+    return compute
+
+
+def throttled(tally: Tally) -> Distribution | None:
+    if not any(call.throttled_ns for call in tally.calls):
+        return None
+    return distribution([call.throttled_ns / NS for call in tally.window_calls])
+
+
+def stall(tally: Tally) -> float | None:
+    return tidy(tally.occupancy.stall_s / tally.agents) if tally.window and tally.agents else None

@@ -1,0 +1,69 @@
+"""Event lines as bytes, decoded fast and without giving up on damage.
+
+A run may be killed while it writes, a disk may lose a sector, a newer version may write event types that this one does
+not know: none of that may hide the rest of the run.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents.events import AnyEvent, Event
+from windtunnel.traces.model import Problem
+
+_BATCH_BYTES = 1 << 18
+"""Lines are decoded in batches of about this size; a batch with damage is decoded again line by line."""
+_DECODER = msgspec.json.Decoder(AnyEvent)
+KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
+
+
+class _Typed(Struct):
+    type: str
+
+
+_TYPE_DECODER = msgspec.json.Decoder(_Typed)
+
+
+def decode_lines(data: bytes, file: str, first_line: int, problems: list[Problem]) -> list[Event]:
+    """Whole lines to events. Unknown types are skipped, unreadable lines become problems."""
+    out: list[Event] = []
+    number = first_line
+    for batch in _batches(data):
+        try:
+            out.extend(_DECODER.decode_lines(batch))
+            number += batch.count(b"\n")
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            for line in batch.split(b"\n")[:-1]:
+                event = _decode_line(line, file, number, problems)
+                if event is not None:
+                    out.append(event)
+                number += 1
+    return out
+
+
+def _batches(data: bytes) -> Iterator[bytes]:
+    """The data cut after line ends; the last batch ends with a line end too."""
+    if not data.endswith(b"\n"):
+        data += b"\n"
+    start = 0
+    while start < len(data):
+        end = data.find(b"\n", min(start + _BATCH_BYTES, len(data) - 1)) + 1
+        yield data[start:end]
+        start = end
+
+
+def _decode_line(line: bytes, file: str, number: int, problems: list[Problem]) -> Event | None:
+    if not line.strip():
+        return None
+    try:
+        return _DECODER.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        reason = str(error)
+    try:
+        known = _TYPE_DECODER.decode(line).type in KNOWN_TYPES
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        known = True
+    if known:
+        problems.append(Problem(file, number, f"not a readable event: {reason}"))
+    return None

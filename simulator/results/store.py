@@ -1,0 +1,252 @@
+"""The run folder: the files on disk are the interface between a run, its viewer and every later tool.
+
+`run.json` says what was run, `events.jsonl` what happened, `summary.json` what it came to, `text.jsonl` what the model
+wrote. Whoever reads must survive a run that is still going on or was killed.
+"""
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from windtunnel.agents.events import Event
+from windtunnel.simulator.results.lines import decode_lines
+from windtunnel.simulator.results.summary_model import Summary, decode_summary, encode_summary
+from windtunnel.traces.errors import RunError, UsageError
+from windtunnel.traces.model import Problem
+
+RUN_SCHEMA = "windtunnel.run/1"
+RUN_FILE = "run.json"
+EVENTS_FILE = "events.jsonl"
+SUMMARY_FILE = "summary.json"
+TEXT_FILE = "text.jsonl"
+ENGINE_LOG = "engine.log"
+
+_READ_BYTES = 1 << 22
+_KEPT_PROBLEMS = 1000
+
+
+class TextLine(Struct, frozen=True, omit_defaults=True, gc=False):
+    """One line of `text.jsonl`: what the model wrote in one call."""
+
+    request_id: str
+    agent: int
+    session: str
+    thread: int
+    call: int
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    """Each as the server sent it: `id`, `name`, `arguments` (a string)."""
+
+
+class RunWriter:
+    """Writes a run folder. The owner calls `flush` at least every 250 ms; nothing here waits or starts a thread."""
+
+    def __init__(self, path: Path, events_fd: int, text_fd: int | None) -> None:
+        self.path = path
+        self._events_fd = events_fd
+        self._text_fd = text_fd
+        self._encoder = msgspec.json.Encoder()
+        self._events = bytearray()
+        self._text = bytearray()
+        self._seq = 0
+        self._subscribers: list[Callable[[Event], None]] = []
+
+    @classmethod
+    def create(
+        cls, out: Path | None, run_id: str, *, no_text: bool, wall_clock: Callable[[], float] = time.time
+    ) -> Self:
+        """Makes the folder: `out`, or `runs/<YYYYmmdd-HHMMSS>-<run_id>` below the current one."""
+        stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(wall_clock()))
+        path = out if out is not None else Path("runs") / f"{stamp}-{run_id}"
+        if any((path / name).exists() for name in (RUN_FILE, EVENTS_FILE, SUMMARY_FILE)):
+            raise UsageError(f"{path} already holds a run: give --out a new folder")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
+            events_fd = os.open(path / EVENTS_FILE, flags, 0o644)
+            text_fd = None if no_text else os.open(path / TEXT_FILE, flags, 0o644)
+        except OSError as error:
+            raise UsageError(f"cannot create the run folder {path} ({error.strerror}): choose another --out") from error
+        return cls(path, events_fd, text_fd)
+
+    def subscribe(self, receiver: Callable[[Event], None]) -> None:
+        """`receiver` gets every event right after it was numbered, in order."""
+        self._subscribers.append(receiver)
+
+    def emit(self, event: Event) -> None:
+        """Numbers, encodes and buffers one event; it is on disk after the next `flush`."""
+        self._seq += 1
+        force_setattr(event, "seq", self._seq)
+        self._encoder.encode_into(event, self._events, -1)
+        self._events += b"\n"
+        for receiver in self._subscribers:
+            receiver(event)
+
+    def text(self, line: TextLine) -> None:
+        """Buffers one call's generated text; dropped with `no_text`."""
+        if self._text_fd is not None:
+            self._encoder.encode_into(line, self._text, -1)
+            self._text += b"\n"
+
+    def flush(self) -> None:
+        """Writes what is buffered: whole lines, one write for each file."""
+        if self._events:
+            self._write(self._events_fd, self._events)
+        if self._text and self._text_fd is not None:
+            self._write(self._text_fd, self._text)
+
+    def _write(self, fd: int, buffer: bytearray) -> None:
+        try:
+            while buffer:
+                del buffer[: os.write(fd, buffer)]
+        except OSError as error:
+            raise RunError(f"cannot write to {self.path} ({error.strerror}): free some space and run again") from error
+
+    def write_run(self, run: Mapping[str, Any]) -> None:
+        """Writes `run.json` whole or not at all; may be called again when more is known."""
+        whole = {"schema": RUN_SCHEMA, "run_dir": os.path.abspath(self.path), **run}  # noqa: PTH100 -- links stay
+        self._replace(RUN_FILE, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+
+    def write_summary(self, summary: Summary) -> None:
+        """Writes `summary.json` whole or not at all. Its presence says that the run is over."""
+        self.flush()
+        self._replace(SUMMARY_FILE, encode_summary(summary))
+
+    def _replace(self, name: str, data: bytes) -> None:
+        partial = self.path / f".{name}.partial"
+        try:
+            partial.write_bytes(data)
+            partial.replace(self.path / name)
+        except OSError as error:
+            raise RunError(f"cannot write {self.path / name} ({error.strerror}): free some space") from error
+
+    def close(self) -> None:
+        """Flushes and closes; calling it again does nothing."""
+        if self._events_fd < 0:
+            return
+        try:
+            self.flush()
+        finally:
+            os.close(self._events_fd)
+            if self._text_fd is not None:
+                os.close(self._text_fd)
+            self._events_fd, self._text_fd = -1, None
+
+
+class RunFolder:
+    """A run folder opened for reading: finished, still growing, or left behind by a run that was killed."""
+
+    def __init__(self, path: Path, run: dict[str, Any]) -> None:
+        self.path = path
+        self.run = run
+        """`run.json` as it was when the folder was opened."""
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist: give the folder of a run")
+        if not path.is_dir():
+            raise UsageError(f"{path} is a file: give the folder of a run")
+        return cls(path, _read_run(path / RUN_FILE))
+
+    def reload(self) -> dict[str, Any]:
+        """Reads `run.json` again: a run adds to it while it prepares."""
+        self.run = _read_run(self.path / RUN_FILE)
+        return self.run
+
+    def events(self, problems: list[Problem] | None = None) -> Iterator[Event]:
+        """Every readable event, in file order. What was not readable is added to `problems`."""
+        found: list[Problem] = problems if problems is not None else []
+        tail = Tail(self.path / EVENTS_FILE)
+        try:
+            while events := tail.poll(_READ_BYTES):
+                yield from events
+            if tail.partial:
+                found.append(Problem(str(tail.path), tail.line, "the last line is incomplete"))
+        finally:
+            found[:0] = tail.problems
+            tail.close()
+
+    def summary(self) -> Summary | None:
+        """`summary.json`, or None while there is none."""
+        path = self.path / SUMMARY_FILE
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return decode_summary(data)
+        except msgspec.MsgspecError as error:
+            raise UsageError(f"{path} is not a summary that can be read ({error}): recompute it") from error
+
+    def texts(self) -> Iterator[TextLine]:
+        """What the model wrote, call by call; unreadable lines are left out."""
+        try:
+            file = (self.path / TEXT_FILE).open("rb")
+        except FileNotFoundError:
+            return
+        decoder = msgspec.json.Decoder(TextLine)
+        with file:
+            for line in file:
+                try:
+                    yield decoder.decode(line)
+                except (msgspec.MsgspecError, UnicodeDecodeError):
+                    continue
+
+
+def _read_run(path: Path) -> dict[str, Any]:
+    try:
+        run = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        raise UsageError(f"{path.parent} is no run folder: it has no {RUN_FILE}") from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}): give the folder of a run") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is damaged ({error}): the run cannot be opened") from error
+    if not isinstance(run, dict):
+        raise UsageError(f"{path} is not the description of a run: give the folder of a run")
+    return run
+
+
+class Tail:
+    """Follows `events.jsonl` while it grows: each `poll` gives what was added since the last one."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.problems: list[Problem] = []
+        self.partial = b""
+        """Bytes after the last line end: a line that is still being written, or never was finished."""
+        self.line = 1
+        """Number of the next line."""
+        self._file: BinaryIO | None = None
+
+    def poll(self, limit: int = 1 << 26) -> list[Event]:
+        """New events; an empty list when nothing was added. Reads about `limit` bytes at most."""
+        if self._file is None:
+            try:
+                self._file = self.path.open("rb", buffering=0)
+            except FileNotFoundError:
+                return []
+        out: list[Event] = []
+        while not out and (added := self._file.read(limit)):
+            cut = added.rfind(b"\n") + 1
+            if not cut:
+                self.partial += added
+                continue
+            whole, self.partial = self.partial + added[:cut], added[cut:]
+            out = decode_lines(whole, str(self.path), self.line, self.problems)
+            self.line += whole.count(b"\n")
+            del self.problems[_KEPT_PROBLEMS:]
+        return out
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None

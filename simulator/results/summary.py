@@ -1,0 +1,108 @@
+"""From `run.json` and `events.jsonl` to `summary.json`: pure, so that anybody can compute it again.
+
+Read from `run.json`: `run_dir`, `seed`, `lengths_from`, `config.slo`, `config.arrivals`, `isolation.reset` (true when
+the engine confirmed it), `engine.{name, version, model, resolved, kv_tokens, emulated}`. All may be missing.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from windtunnel.agents.events import EngineSample, Event, GpuSample
+from windtunnel.simulator.results import facts, slo, validity
+from windtunnel.simulator.results.distribution import mean, ratio, tidy
+from windtunnel.simulator.results.facts import growth
+from windtunnel.simulator.results.metrics import METRICS
+from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.summary_model import EngineDelta, EngineSummary, GpuSummary, Summary
+from windtunnel.simulator.results.tally import Tally
+from windtunnel.traces.model import Problem
+
+
+def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:
+    """The summary of a run folder, from `run.json` and `events.jsonl` alone."""
+    folder = RunFolder.open(run_dir)
+    return summarise(folder.run, folder.events(problems))
+
+
+def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
+    """`run` is `run.json` as decoded; `events` in file order."""
+    tally = Tally(run, events)
+    values = {name: metric.compute(tally) for name, metric in METRICS.items()}
+    reasons = validity.judge(facts.of_tally(tally, values))
+    end = tally.run_end
+    engine = _dict(run.get("engine"))
+    numbers: dict[str, Any] = values
+    return Summary(
+        run_dir=run.get("run_dir"),
+        status=end.status if end is not None else "failed",
+        status_reason=end.reason if end is not None else "died",
+        valid=not reasons,
+        invalid_reasons=reasons,
+        emulated=engine.get("emulated") is True,
+        agents=tally.agents,
+        seed=run.get("seed"),
+        duration_s=tidy((tally.end_t - (tally.run_start.t if tally.run_start else tally.first_t)) / 1e9),
+        window_s=tidy(tally.window.seconds) if tally.window else 0.0,
+        lengths_from=run.get("lengths_from"),
+        distinct_traces=len({session.start.trace for session in tally.sessions.values()}),
+        slo=slo.judge(slo.parse(_dict(run.get("config")).get("slo") or ""), tally, values),
+        engine=_engine(tally, engine),
+        engine_delta=_delta(tally.engine),
+        gpu=_gpu(tally.gpu_in_window()),
+        failures=tally.failures(),
+        **numbers,
+    )
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _delta(samples: list[EngineSample]) -> EngineDelta:
+    if not samples:
+        return EngineDelta()
+    fields = EngineDelta.__struct_fields__
+    return EngineDelta(**{name: growth(samples[0], samples[-1], name) for name in fields})
+
+
+def _engine(tally: Tally, engine: dict[str, Any]) -> EngineSummary:
+    samples = tally.engine_in_window()
+    inside = _delta(samples)
+    accepted = ratio(inside.spec_accepted, inside.spec_drafts)
+    return EngineSummary(
+        name=engine.get("name"),
+        version=engine.get("version"),
+        model=engine.get("model"),
+        resolved=engine.get("resolved"),
+        kv_tokens=engine.get("kv_tokens"),
+        running=mean(sample.running for sample in samples),
+        waiting=mean(sample.waiting for sample in samples),
+        kv_usage=mean(sample.kv_usage for sample in samples),
+        hit_ratio=ratio(inside.prefix_hits, inside.prefix_queries),
+        preemptions=_delta(tally.engine).preemptions,
+        acceptance_length=None if accepted is None else tidy(1 + accepted),
+    )
+
+
+def _gpu(samples: list[GpuSample]) -> GpuSummary | None:
+    if not samples:
+        return None
+    by_gpu: dict[int, list[GpuSample]] = {}
+    for sample in samples:
+        by_gpu.setdefault(sample.index, []).append(sample)
+    groups = list(by_gpu.values())
+    throttles = sorted({name for sample in samples for name in sample.throttle})
+    watts = [mean(s.power_w for s in group) for group in groups]
+    used = [max((s.memory_used for s in group if s.memory_used is not None), default=None) for group in groups]
+    whole = [max((s.memory_total for s in group if s.memory_total is not None), default=None) for group in groups]
+    return GpuSummary(
+        count=len(groups),
+        utilisation=mean(sample.utilisation for sample in samples),
+        memory_used=sum(known) if (known := [value for value in used if value is not None]) else None,
+        memory_total=sum(sizes) if (sizes := [value for value in whole if value is not None]) else None,
+        power_w=tidy(sum(power)) if (power := [value for value in watts if value is not None]) else None,
+        sm_clock_mhz=mean(sample.sm_clock_mhz for sample in samples),
+        throttle={name: tidy(sum(name in s.throttle for s in samples) / len(samples)) for name in throttles},
+        other_processes=max((sample.other_processes or 0 for sample in samples), default=0),
+    )

@@ -1,0 +1,165 @@
+"""The shape of `summary.json`, as `docs` and other programs know it. None is what was not reported."""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+SCHEMA = "windtunnel.summary/1"
+
+
+class Distribution(Struct, frozen=True):
+    """Percentiles interpolate linearly between the two nearest ranks."""
+
+    n: int
+    mean: float
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+
+class SloCondition(Struct, frozen=True, kw_only=True):
+    condition: str
+    """As written, e.g. `ttft_s.p90<3`."""
+    value: float | None
+    met: bool | None
+    """None when the value was not reported."""
+
+
+class SloResult(Struct, frozen=True, kw_only=True):
+    conditions: tuple[SloCondition, ...]
+    met: bool
+    """Every condition is known to hold."""
+    calls_inside: int
+    """Calls of the window for which every per-call limit held."""
+    calls_judged: int
+    """Calls of the window that completed or failed; a failed call is outside."""
+    share: float | None
+    """calls_inside / calls_judged; None without a per-call condition or without calls."""
+
+
+class EngineDelta(Struct, frozen=True, kw_only=True):
+    """Growth of the engine's own counters from the first scrape of the run to the last."""
+
+    prompt_tokens: float | None = None
+    generation_tokens: float | None = None
+    prefix_queries: float | None = None
+    prefix_hits: float | None = None
+    requests_finished: float | None = None
+    preemptions: float | None = None
+    spec_drafts: float | None = None
+    spec_draft_tokens: float | None = None
+    spec_accepted: float | None = None
+
+
+class EngineSummary(Struct, frozen=True, kw_only=True):
+    name: str | None = None
+    version: str | None = None
+    model: str | None = None
+    resolved: dict[str, Any] | None = None
+    """The engine's resolved settings."""
+    kv_tokens: int | None = None
+    running: float | None = None
+    """Mean of the window's scrapes, requests."""
+    waiting: float | None = None
+    """Mean of the window's scrapes, requests."""
+    kv_usage: float | None = None
+    """Mean of the window's scrapes, 0-1."""
+    hit_ratio: float | None = None
+    """Prefix hits over prefix queries, growth inside the window."""
+    preemptions: float | None = None
+    """Of the whole run."""
+    acceptance_length: float | None = None
+    """1 + accepted over drafts, growth inside the window."""
+
+
+class GpuSummary(Struct, frozen=True, kw_only=True):
+    """Means over the window's samples, all GPUs; sums where said."""
+
+    count: int
+    utilisation: float | None = None
+    """0-1."""
+    memory_used: int | None = None
+    """Bytes, the window's maximum, summed over the GPUs."""
+    memory_total: int | None = None
+    """Bytes, summed over the GPUs."""
+    power_w: float | None = None
+    """W, summed over the GPUs."""
+    sm_clock_mhz: float | None = None
+    throttle: dict[str, float] = {}
+    """Throttle reason to the share of samples that had it."""
+    other_processes: int = 0
+    """The most other processes seen on one GPU."""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """Counts and token totals are of the whole run; rates, ratios and distributions of the window."""
+
+    schema: str = SCHEMA
+    run_dir: str | None
+    status: Literal["completed", "interrupted", "failed"]
+    status_reason: str | None
+    valid: bool
+    invalid_reasons: tuple[str, ...]
+    emulated: bool
+    agents: int
+    seed: int | None
+    duration_s: float
+    window_s: float
+    lengths_from: str | list[str] | None
+    distinct_traces: int
+    sessions_started: int
+    sessions_completed: int
+    sessions_failed: int
+    sessions_cut: int
+    calls: int
+    failed_calls: int
+    calls_cut: int
+    calls_without_usage: int
+    output_tokens: int | None
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    reprefilled_tokens: int | None
+    output_tokens_per_s: float | None
+    prompt_tokens_per_s: float | None
+    cache_hit_ratio: float | None
+    expected_cache_hit_ratio: float | None
+    expected_cache_hit_ratio_exact: float | None
+    in_flight_mean: float | None
+    in_tool_mean: float | None
+    waiting_mean: float | None
+    live_mean: float | None
+    duty_cycle: float | None
+    ttft_s: Distribution | None
+    ttft_visible_s: Distribution | None
+    ttft_tool_s: Distribution | None
+    tpot_s: Distribution | None
+    itl_s: Distribution | None
+    e2e_s: Distribution | None
+    throttled_s: Distribution | None
+    tool_wait_s: Distribution | None
+    client_lag_s: Distribution | None
+    dispatch_s: Distribution | None
+    client_cpu: float | None
+    sessions_per_hour: float | None
+    session_equivalents_per_hour: float | None
+    makespan_s: Distribution | None
+    stall_s_per_agent: float | None
+    slo: SloResult | None
+    engine: EngineSummary
+    engine_delta: EngineDelta
+    gpu: GpuSummary | None
+    failures: dict[str, int]
+
+
+_DECODER = msgspec.json.Decoder(Summary)
+
+
+def encode_summary(summary: Summary) -> bytes:
+    """The bytes of `summary.json`; equal summaries give equal bytes."""
+    return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+
+
+def decode_summary(data: bytes) -> Summary:
+    return _DECODER.decode(data)

@@ -1,0 +1,202 @@
+"""One walk over a run's events, and what every metric is computed from.
+
+The walk keeps what happened (calls, sessions, samples, spans) and decides nothing but the window; `metrics` says what
+the figures are.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from windtunnel.agents.events import (
+    CallEnd,
+    CallStart,
+    ClientSample,
+    EngineSample,
+    Event,
+    GpuSample,
+    Note,
+    Phase,
+    RunEnd,
+    RunStart,
+    SessionEnd,
+    SessionStart,
+    WaitEnd,
+    WaitStart,
+)
+from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.occupancy import Occupancy, Spans
+
+WaitKey = tuple[int, str, int, int, str]
+
+
+class Window(Struct, frozen=True):
+    """The measured stretch of a run: half open, ns since the origin."""
+
+    start: int
+    end: int
+
+    @property
+    def seconds(self) -> float:
+        return (self.end - self.start) / NS
+
+    def holds(self, t: int | None) -> bool:
+        return t is not None and self.start <= t < self.end
+
+
+class Session(Struct, gc=False):
+    start: SessionStart
+    end: SessionEnd | None = None
+
+
+class ToolWait(Struct, frozen=True, gc=False):
+    start: int
+    end: int
+
+
+class Tally:
+    """Plain lists in event order. `window` is None without a steady state."""
+
+    def __init__(self, run: dict[str, Any], events: Iterable[Event]) -> None:
+        self.run = run
+        self.run_start: RunStart | None = None
+        self.run_end: RunEnd | None = None
+        self.phases: list[Phase] = []
+        self.calls: list[CallEnd] = []
+        self.open_calls: dict[str, CallStart] = {}
+        self.sessions: dict[str, Session] = {}
+        self.tool_waits: list[ToolWait] = []
+        self.engine: list[EngineSample] = []
+        self.gpu: list[GpuSample] = []
+        self.client: list[ClientSample] = []
+        self.notes: list[Note] = []
+        self.first_t = 0
+        self.last_t = 0
+        self._spans = Spans()
+        self._waits: dict[WaitKey, WaitStart] = {}
+        self._read(events)
+        self.window = self._find_window()
+        self.window_calls = self._window_calls()
+        self.occupancy = self._spans.integrate(self.window.start, self.window.end) if self.window else Occupancy()
+
+    @property
+    def agents(self) -> int:
+        if self.run_start is not None:
+            return self.run_start.agents
+        return len({session.start.agent for session in self.sessions.values()})
+
+    @property
+    def end_t(self) -> int:
+        return self.run_end.t if self.run_end is not None else self.last_t
+
+    def _read(self, events: Iterable[Event]) -> None:
+        seen = False
+        for event in events:
+            if not seen:
+                self.first_t, seen = event.t, True
+            self.last_t = max(self.last_t, event.t)
+            match event:
+                case CallEnd():
+                    self._call_end(event)
+                case CallStart():
+                    self.open_calls[event.request_id] = event
+                case WaitStart():
+                    self._waits[event.agent, event.session, event.thread, event.call, event.cause] = event
+                case WaitEnd():
+                    self._wait_end(event)
+                case SessionStart():
+                    self.sessions[event.session] = Session(event)
+                case SessionEnd():
+                    self._session_end(event)
+                case ClientSample():
+                    self.client.append(event)
+                case EngineSample():
+                    self.engine.append(event)
+                case GpuSample():
+                    self.gpu.append(event)
+                case Phase():
+                    self.phases.append(event)
+                case Note():
+                    self.notes.append(event)
+                case RunStart():
+                    self.run_start = self.run_start or event
+                case RunEnd():
+                    self.run_end = event
+                case _:
+                    pass
+        self._close_open()
+
+    def _call_end(self, event: CallEnd) -> None:
+        self.calls.append(event)
+        self.open_calls.pop(event.request_id, None)
+        if event.t_sent is not None:
+            self._flight(event.agent, event.t_sent, event.t_first, ended_ns(event))
+
+    def _flight(self, agent: int, sent: int, first: int | None, end: int) -> None:
+        self._spans.add(agent, "call", sent, end)
+        self._spans.add(agent, "stall", sent, first if first is not None else end)
+
+    def _wait_end(self, event: WaitEnd) -> None:
+        start = self._waits.pop((event.agent, event.session, event.thread, event.call, event.cause), None)
+        if start is not None and start.cause == "tool":
+            self._spans.add(event.agent, "tool", start.t, event.t)
+            self.tool_waits.append(ToolWait(start.t, event.t))
+
+    def _session_end(self, event: SessionEnd) -> None:
+        session = self.sessions.get(event.session)
+        if session is None:
+            return
+        session.end = event
+        self._spans.add(event.agent, "live", session.start.t, event.t)
+        for key in [key for key in self._waits if key[1] == event.session]:
+            wait = self._waits.pop(key)
+            if wait.cause == "tool":
+                self._spans.add(wait.agent, "tool", wait.t, event.t)
+
+    def _close_open(self) -> None:
+        """What never ended lasted until the last event: the run was killed, or is still going on."""
+        for session in self.sessions.values():
+            if session.end is None:
+                self._spans.add(session.start.agent, "live", session.start.t, self.last_t)
+        for wait in self._waits.values():
+            if wait.cause == "tool":
+                self._spans.add(wait.agent, "tool", wait.t, self.last_t)
+        for call in self.open_calls.values():
+            self._flight(call.agent, call.t, None, self.last_t)
+
+    def _find_window(self) -> Window | None:
+        """From the first `steady` to the next phase, or to the run's end."""
+        for index, phase in enumerate(self.phases):
+            if phase.phase == "steady":
+                following = self.phases[index + 1 :]
+                end = following[0].t if following else self.end_t
+                return Window(phase.t, end) if end > phase.t else None
+        return None
+
+    def _window_calls(self) -> list[CallEnd]:
+        """Completed calls that were intended inside the window."""
+        window = self.window
+        if window is None:
+            return []
+        return [call for call in self.calls if completed(call) and window.holds(call.t_intended)]
+
+    def client_in_window(self) -> list[ClientSample]:
+        return [sample for sample in self.client if self.window and self.window.holds(sample.t)]
+
+    def engine_in_window(self) -> list[EngineSample]:
+        return [sample for sample in self.engine if self.window and self.window.holds(sample.t)]
+
+    def gpu_in_window(self) -> list[GpuSample]:
+        return [sample for sample in self.gpu if self.window and self.window.holds(sample.t)]
+
+    def failures(self) -> dict[str, int]:
+        """Failed calls by name, and sessions that failed for a reason none of their calls has; most frequent first."""
+        count = Counter(call.failure for call in self.calls if call.failure is not None and not call.cut)
+        named = {(call.session, call.failure) for call in self.calls}
+        for session in self.sessions.values():
+            end = session.end
+            if end is not None and end.status == "failed" and (end.session, end.reason) not in named:
+                count[end.reason or "unknown"] += 1
+        return dict(sorted(count.items(), key=lambda item: (-item[1], item[0])))

@@ -1,0 +1,118 @@
+"""Whether a run's numbers can be trusted, and if not, why, by name.
+
+The same rules judge a finished run (`facts.of_tally`) and a live one (`fold`): both fill in `Facts`. A fact that is not
+known gives no reason; only a missing proof of isolation does.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+LAG_LIMIT_S = 0.005
+CPU_LIMIT = 0.70
+LIVE_LIMIT = 0.95
+FAILED_LIMIT = 0.02
+FOREIGN_LIMIT = 0.01
+FOREIGN_WINDOW_LIMIT = 0.10
+"""Inside a window the scrape and the arrivals are some milliseconds apart, and calls may have been cut."""
+FOREIGN_FLOOR = 64.0
+"""Tokens that are never called foreign: a health check, a probe."""
+
+REASONS: dict[str, str] = {
+    "client_lag": "the client was late: its event-loop lag p99 was above 5 ms",
+    "client_cpu": "the client was busy: it used more than 70% of a core",
+    "agents_missing": "fewer than 95% of the agents were live in the window",
+    "foreign_load": "the engine's counters grew more than this run explains: somebody else used it",
+    "failures": "more than 2% of the sessions failed, and survivors look fast",
+    "no_steady_state": "no steady window was measured",
+    "isolation_not_verified": "it was not shown that the engine's cache was cold for this run",
+    "cold_start": "the engine was still warming up inside the window",
+    "compilation": "the engine compiled inside the window",
+    "gpu_throttling": "a GPU was throttled inside the window",
+    "other_gpu_process": "another process used a GPU inside the window",
+    "trend": "throughput or the KV cache in use was still rising or falling in the window",
+    "run_failed": "the run failed",
+    "died": "the run was killed before its end",
+    "engine_gone": "the engine went away",
+}
+"""Known reasons in words; a note may bring others."""
+ONLY_IN_WINDOW = frozenset({"cold_start", "compilation", "gpu_throttling", "other_gpu_process"})
+"""Reasons of notes that do no harm outside the window."""
+
+THROTTLES = ("thermal", "slowdown", "brake")
+"""Parts of throttle names that count. A power cap is how a GPU runs at full load, and idling is none."""
+
+
+class Facts(Struct, frozen=True, kw_only=True):
+    """What the rules look at; None where it is not known."""
+
+    steady: bool
+    client_lag_p99_s: float | None = None
+    client_cpu: float | None = None
+    agents: int = 0
+    live_mean: float | None = None
+    sessions_started: int = 0
+    sessions_failed: int = 0
+    isolated: bool = True
+    foreign: bool = False
+    throttled: bool = False
+    other_processes: bool = False
+    trending: bool = False
+    ending: str | None = None
+    """`run_failed` or `died`."""
+    notes: tuple[str, ...] = ()
+    """Reasons that notes brought."""
+
+
+def judge(facts: Facts) -> tuple[str, ...]:
+    """Reasons why the run is not valid, without repetition; empty when it is valid."""
+    lag, cpu, live = facts.client_lag_p99_s, facts.client_cpu, facts.live_mean
+    held = {
+        facts.ending or "run_failed": facts.ending is not None,
+        "no_steady_state": not facts.steady,
+        "client_lag": lag is not None and lag > LAG_LIMIT_S,
+        "client_cpu": cpu is not None and cpu > CPU_LIMIT,
+        "agents_missing": facts.steady and live is not None and live < LIVE_LIMIT * facts.agents,
+        "foreign_load": facts.foreign,
+        "failures": facts.sessions_failed > FAILED_LIMIT * facts.sessions_started,
+        "isolation_not_verified": not facts.isolated,
+        "gpu_throttling": facts.throttled,
+        "other_gpu_process": facts.other_processes,
+        "trend": facts.trending,
+    }
+    reasons = [name for name, holds in held.items() if holds]
+    return tuple(dict.fromkeys([*reasons, *facts.notes]))
+
+
+def in_words(reason: str) -> str:
+    return REASONS.get(reason, reason.replace("_", " "))
+
+
+def harmful_throttles(names: Iterable[str]) -> bool:
+    return any(part in name.lower() for name in names for part in THROTTLES)
+
+
+def more_than(theirs: float | None, ours: float | None, share: float) -> bool:
+    """The engine counted more than we explain, beyond `share` and a floor."""
+    return theirs is not None and ours is not None and theirs - ours > max(FOREIGN_FLOOR, share * ours)
+
+
+def trends(parts: Sequence[float], smallest: float) -> bool:
+    """Whether equal parts of a window, in order, rise or fall from third to third.
+
+    All three must hold: the thirds' means go one way; last and first third differ by at least `smallest`; and by more
+    than four standard errors, taken from the scatter inside the thirds, so that the noise of a short window gives none.
+    """
+    third = len(parts) // 3
+    if third < 4:
+        return False
+    thirds = [list(parts[:third]), list(parts[third:-third]), list(parts[-third:])]
+    first, middle, last = (sum(values) / len(values) for values in thirds)
+    if not (first < middle < last or first > middle > last) or abs(last - first) < smallest:
+        return False
+    scatter = 0.0
+    for values, centre in zip(thirds, (first, middle, last), strict=True):
+        scatter += sum((value - centre) ** 2 for value in values)
+    error = math.sqrt(scatter / (len(parts) - 3) * 2 / third)
+    return abs(last - first) > 4.0 * error
