@@ -1,0 +1,180 @@
+"""The command line. Heavy modules are imported inside the commands, so that --help stays quick.
+
+stdout is data, stderr is talk. Exit: 0 done; 1 the run failed; 2 wrong use; 130 interrupted.
+"""
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from windtunnel.simulator.cli_options import run_options, to_config
+from windtunnel.traces.errors import UsageError, WindtunnelError
+
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+@click.group(context_settings=CONTEXT, invoke_without_command=True)
+@click.version_option(package_name="windtunnel", message="windtunnel %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """A wind tunnel for LLM inference engines.
+
+    Replays recorded coding-agent sessions against a server, shows every agent live, and says what the engine carries.
+
+    \b
+      windtunnel watch                                  32 agents against the embedded emulator
+      windtunnel watch --target http://localhost:8000   against your own vLLM
+      windtunnel watch ~/.claude/projects --target URL  with your own sessions
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+@cli.command()
+@run_options
+@click.option("--plain", is_flag=True, help="Progress lines instead of the screen.")
+@click.option("--exit-when-done", is_flag=True, help="Close the screen by itself when the run has ended.")
+def watch(plain: bool, exit_when_done: bool, **flags: Any) -> None:
+    """Run and watch: every agent live on the screen. Without a terminal, the same as `run`."""
+    from windtunnel.simulator.run.run import execute
+    from windtunnel.simulator.run.viewer import terminal
+
+    as_json = bool(flags.pop("as_json"))
+    screen = terminal() and not plain
+    sys.exit(execute(to_config(flags), as_json=as_json, screen=screen, exit_when_done=exit_when_done))
+
+
+@cli.command()
+@run_options
+@click.option("--plain", is_flag=True, hidden=True)
+def run(plain: bool, **flags: Any) -> None:  # noqa: ARG001 - accepted so that a command line can be reused
+    """Run without a screen: progress on stderr, the summary on stdout."""
+    from windtunnel.simulator.run.run import execute
+
+    as_json = bool(flags.pop("as_json"))
+    sys.exit(execute(to_config(flags), as_json=as_json, screen=False, exit_when_done=True))
+
+
+@cli.command()
+@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.option("--plain", is_flag=True, help="Print the summary instead of opening the screen.")
+@click.option("--json", "as_json", is_flag=True, help="Print summary.json.")
+def view(run_dir: Path, plain: bool, as_json: bool) -> None:
+    """Open a run folder: running, finished, or left by a run that died."""
+    from windtunnel.simulator.results.store import RunFolder
+    from windtunnel.simulator.run.viewer import terminal
+
+    folder = RunFolder.open(run_dir)
+    if terminal() and not plain and not as_json:
+        os.execv(sys.executable, [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--mode", "view"])
+    from windtunnel.simulator.view import print_run
+
+    print_run(folder, as_json=as_json)
+
+
+@cli.command(name="import")
+@click.argument("sources", nargs=-1, required=True)
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder to write the traces to.")
+@click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
+def import_(sources: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+    """Read sessions of real agents (files or folders) and write them as traces."""
+    from windtunnel.simulator.cli_traces import import_command
+
+    sys.exit(import_command(sources, out, as_json=as_json))
+
+
+@cli.group()
+def traces() -> None:
+    """Look at traces: list, show, stats."""
+
+
+@traces.command(name="list")
+@click.argument("sources", nargs=-1)
+@click.option("--json", "as_json", is_flag=True)
+def traces_list(sources: tuple[str, ...], as_json: bool) -> None:
+    """List sessions (default: the bundled library)."""
+    from windtunnel.simulator.cli_traces import list_command
+
+    sys.exit(list_command(sources, as_json=as_json))
+
+
+@traces.command(name="show")
+@click.argument("source")
+@click.option("--json", "as_json", is_flag=True)
+def traces_show(source: str, as_json: bool) -> None:
+    """Show one session call by call."""
+    from windtunnel.simulator.cli_traces import show_command
+
+    sys.exit(show_command(source, as_json=as_json))
+
+
+@traces.command(name="stats")
+@click.argument("sources", nargs=-1)
+@click.option("--json", "as_json", is_flag=True)
+def traces_stats(sources: tuple[str, ...], as_json: bool) -> None:
+    """Totals and distributions of sessions."""
+    from windtunnel.simulator.cli_traces import stats_command
+
+    sys.exit(stats_command(sources, as_json=as_json))
+
+
+@cli.command(
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("flags", nargs=-1, type=click.UNPROCESSED)
+def engine(flags: tuple[str, ...]) -> None:
+    """Start the emulator: vLLM's API, flags and metrics without a GPU (`windtunnel engine --help`)."""
+    from windtunnel.simulator.emulator.serve import main as serve
+
+    sys.exit(serve(list(flags)))
+
+
+@cli.command()
+@click.option("--target", required=True, metavar="URL", help="The running server.")
+@click.option("--model", help="Which of its models.")
+@click.option("--api-key", envvar="WINDTUNNEL_API_KEY", help="Sent as a bearer token.")
+@click.option("--json", "as_json", is_flag=True)
+def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -> None:
+    """Check what a truthful run against this server needs, and which figures it cannot give."""
+    from windtunnel.simulator.doctor import main as examine
+
+    sys.exit(examine(target, model, api_key, as_json=as_json))
+
+
+def main() -> None:
+    """Entry point: turns every error a user can cause into one sentence and an exit code."""
+    try:
+        status = cli.main(standalone_mode=False)
+        sys.exit(status if isinstance(status, int) else 0)
+    except WindtunnelError as error:
+        _fail(str(error), error.exit_code)
+    except click.exceptions.Abort:
+        _fail("interrupted", 130)
+    except click.exceptions.Exit as error:
+        sys.exit(error.exit_code)
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "windtunnel"
+        _fail(f"{error.format_message().rstrip('.')} (see `{command} --help`)", UsageError.exit_code)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except KeyboardInterrupt:
+        _fail("interrupted", 130)
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours, and nothing more can be said there.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def _fail(message: str, code: int) -> None:
+    print(f"windtunnel: {message}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""The flags of a run, said once for `run` and `watch`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.run.config import RunConfig
+
+Command = Callable[..., Any]
+
+_OPTIONS: list[Callable[[Command], Command]] = [
+    click.argument("traces", nargs=-1, metavar="[TRACE ...]"),
+    click.option("--agents", type=int, default=32, show_default=True, help="Sessions that run side by side."),
+    click.option("--target", metavar="URL", help="A running OpenAI-compatible server."),
+    click.option("--engine", metavar="CMD", help='Start this engine, e.g. "vllm serve MODEL --port {port}".'),
+    click.option("--model", metavar="NAME", help="Which of the server's models (default: its first)."),
+    click.option("--api-key", envvar="WINDTUNNEL_API_KEY", metavar="KEY", help="Sent as a bearer token."),
+    click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="Extra request header."),
+    click.option(
+        "--api",
+        type=click.Choice(["auto", "chat", "tokens"]),
+        default="auto",
+        show_default=True,
+        help="Route: chat messages, or prompts as token ids (auto: tokens for shape-only traces).",
+    ),
+    click.option("--seed", type=int, default=0, show_default=True, help="Order of sessions and start points."),
+    click.option("--duration", metavar="S", help="Length of the measured window, after warm-up (default 300)."),
+    click.option("--sessions", type=int, metavar="K", help="Start K sessions, then drain."),
+    click.option("--calls", type=int, metavar="K", help="Start K calls, then drain."),
+    click.option("--ramp", type=float, default=5.0, show_default=True, metavar="S", help="Agents start over S seconds."),
+    click.option("--warmup", metavar="N|Ns", help="Calls per agent (default 2), or seconds, before the window opens."),
+    click.option("--start", type=click.Choice(["fresh", "spread"]), default="spread", show_default=True),
+    click.option(
+        "--pace",
+        type=click.Choice(["busy", "typical", "recorded", "none"]),
+        default="busy",
+        show_default=True,
+        help="Caps on idle gaps: 10 s, 60 s, none, no waiting at all.",
+    ),
+    click.option("--tool-time", multiple=True, metavar="DIAL", help="recorded, x2, '<=5', none; or Bash=x2."),
+    click.option("--human-time", metavar="DIAL", help="recorded, x2, '<=5', none."),
+    click.option("--history", type=click.Choice(["recorded", "live"]), default="recorded", show_default=True),
+    click.option("--max-context", metavar="N", help="Largest context (default: what the server takes); 32k works."),
+    click.option(
+        "--fit",
+        type=click.Choice(["filter", "scale", "compact"]),
+        default="filter",
+        show_default=True,
+        help="Sessions over the largest context: leave out, shrink with their shape kept, or compact on the way.",
+    ),
+    click.option("--isolate", type=click.Choice(["auto", "reset", "salt", "none"]), default="auto", show_default=True),
+    click.option("--rate", type=float, metavar="R", help="At most R requests per second."),
+    click.option("--max-failures", default="10%", show_default=True, metavar="SHARE", help="Of sessions."),
+    click.option("--slo", metavar="EXPR", help="Service level, e.g. 'ttft_s.p90<3,tpot_s.p90<0.05'."),
+    click.option("--out", metavar="DIR", help="Run folder (default: a new one in ./runs)."),
+    click.option("--no-text", is_flag=True, help="Keep no generated text."),
+    click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout."),
+]
+
+
+def run_options(command: Command) -> Command:
+    """Add the flags of a run to a click command."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def to_config(flags: dict[str, Any]) -> "RunConfig":
+    """The flags as a checked RunConfig; UsageError says which flag is wrong."""
+    from windtunnel.agents.policy import Dial, parse_dial
+    from windtunnel.simulator.run.config import (
+        RunConfig,
+        Warmup,
+        parse_count,
+        parse_seconds,
+        parse_share,
+        parse_warmup,
+    )
+    from windtunnel.simulator.results import slo
+    from windtunnel.traces.errors import UsageError
+
+    tool_time: Dial | None = None
+    per_tool: dict[str, Dial] = {}
+    for text in flags["tool_time"]:
+        name, found, dial = text.partition("=")
+        if found and not name.endswith("<"):
+            per_tool[name] = parse_dial(dial)
+        else:
+            tool_time = parse_dial(text)
+    headers: list[tuple[str, str]] = []
+    for text in flags["header"]:
+        name, found, value = text.partition(":")
+        if not found or not name.strip():
+            raise UsageError(f"--header {text!r}: expected 'NAME: VALUE'")
+        headers.append((name.strip(), value.strip()))
+    if flags["api_key"]:
+        headers.append(("Authorization", f"Bearer {flags['api_key']}"))
+    if flags["slo"]:
+        slo.parse(flags["slo"])
+    duration, max_context, warmup = flags["duration"], flags["max_context"], flags["warmup"]
+    return RunConfig(
+        traces=tuple(flags["traces"]) or ("library",),
+        agents=flags["agents"],
+        target=flags["target"],
+        engine=flags["engine"],
+        model=flags["model"],
+        api=flags["api"],
+        seed=flags["seed"],
+        duration_s=None if duration is None else parse_seconds(duration, "--duration"),
+        sessions=flags["sessions"],
+        calls=flags["calls"],
+        ramp_s=flags["ramp"],
+        warmup=Warmup() if warmup is None else parse_warmup(warmup),
+        start=flags["start"],
+        pace=flags["pace"],
+        tool_time=tool_time,
+        human_time=parse_dial(flags["human_time"]) if flags["human_time"] else None,
+        per_tool=per_tool,
+        history=flags["history"],
+        max_context=None if max_context is None else parse_count(max_context, "--max-context"),
+        fit=flags["fit"],
+        isolate=flags["isolate"],
+        rate=flags["rate"],
+        max_failures=parse_share(flags["max_failures"], "--max-failures"),
+        slo=flags["slo"],
+        out=flags["out"],
+        text=not flags["no_text"],
+        headers=tuple(headers),
+    ).checked()

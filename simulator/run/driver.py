@@ -1,0 +1,299 @@
+"""Runs the lanes: who starts when, what is in flight, when it ends, and what a failure or an interrupt means."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Literal
+
+from asyncio_throttle import Throttler
+
+from windtunnel.agents import events as ev
+from windtunnel.agents.client import RawStream, StreamClient
+from windtunnel.agents.clock import Clock
+from windtunnel.agents.expected import PrefixIndex
+from windtunnel.agents.prompt import Body, Conversation, Options, Prepared
+from windtunnel.agents.plan import call_tokens, make_plan
+from windtunnel.agents.policy import usual_times
+from windtunnel.agents.sse import Parsed
+from windtunnel.simulator.results.store import RunWriter, TextLine
+from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.deck import CallBudget, Deck, Draw, seeded
+from windtunnel.simulator.run.lane import NS, ActiveCall, SessionRun
+from windtunnel.simulator.run.window import Window
+
+StopKind = Literal["duration", "interrupted", "engine_gone", "failures"]
+PROGRESS_S = 0.25
+SLICE_NS = 500_000
+"""Parsing between two looks at the event loop never takes longer than this."""
+FAILED_SESSION_PAUSE_S = 1.0
+"""A lane whose session failed waits this long, so that a refusing server is not hammered."""
+TAIL_CHARS = 120
+
+
+class Driver:
+    """Everything between the first lane's start and the last call's end."""
+
+    def __init__(
+        self,
+        *,
+        config: RunConfig,
+        prepared: Sequence[Prepared],
+        options: Options,
+        clock: Clock,
+        client: StreamClient,
+        writer: RunWriter,
+        run_id: str,
+        origin_ns: int,
+        match_unit: int | None,
+    ) -> None:
+        self.config = config
+        self.clock = clock
+        self.client = client
+        self.run_id = run_id
+        self._prepared = prepared
+        self._options = options
+        self._writer = writer
+        self._origin = origin_ns
+        self._index = PrefixIndex(match_unit or 1)
+        self._policy = config.policy()
+        self._usual = usual_times([p.trace for p in prepared])
+        self._tokens = [call_tokens(p.trace) for p in prepared]
+        self._deck = Deck(len(prepared), config.seed, config.sessions)
+        self._budget = CallBudget(config.calls)
+        self._throttle = None if config.rate is None else Throttler(rate_limit=max(1, round(config.rate)), period=1.0)
+        self.window = Window(config.agents, config.warmup, config.duration_s, self._enter)
+        self.active: set[ActiveCall] = set()
+        self.live: dict[int, SessionRun] = {}
+        self.output_tokens = 0
+        self.prompt_tokens = 0
+        self.dispatch_us: list[int] = []
+        self.sessions_started = 0
+        self.sessions_failed = 0
+        self.calls_ok = 0
+        self._stop: StopKind | None = None
+        self._lanes: list[asyncio.Task[None]] = []
+
+    # -- time and events
+
+    @property
+    def keeps_text(self) -> bool:
+        """Generated text is needed: it is written down, or it goes back into the prompts."""
+        return self.config.text or self.config.history == "live"
+
+    def at(self, ns: int) -> int:
+        return ns - self._origin
+
+    def at_or_none(self, ns: int | None) -> int | None:
+        return None if ns is None else ns - self._origin
+
+    def now(self) -> int:
+        return self.clock.now_ns() - self._origin
+
+    def emit(self, event: ev.Event) -> None:
+        self._writer.emit(event)
+
+    def _enter(self, phase: ev.PhaseName, at: int, note: str | None) -> None:
+        self.emit(ev.Phase(t=self.at(at), phase=phase, note=note))
+
+    # -- the run
+
+    @property
+    def stopped(self) -> StopKind | None:
+        return self._stop
+
+    async def run(self) -> None:
+        """Run all lanes to the end of the run, whichever comes first of: drained, `--duration`, `stop()`."""
+        began = self.clock.now_ns()
+        self.window.begin(began)
+        step = self.config.ramp_s / self.config.agents
+        self._lanes = [
+            asyncio.create_task(self._lane(agent, began + round(agent * step * NS)), name=f"lane {agent}")
+            for agent in range(self.config.agents)
+        ]
+        watcher = asyncio.create_task(self._watch_window())
+        progress = asyncio.create_task(self._progress())
+        try:
+            results = await asyncio.gather(*self._lanes, return_exceptions=True)
+        finally:
+            watcher.cancel()
+            progress.cancel()
+            await asyncio.gather(watcher, progress, return_exceptions=True)
+        self.window.end(self.clock.now_ns())
+        self._emit_progress()
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
+                raise result
+
+    def stop(self, kind: StopKind) -> None:
+        """End the run now; calls in flight end as cut, or as failures where the engine is the reason."""
+        if self._stop is None:
+            self._stop = kind
+            for lane in self._lanes:
+                lane.cancel()
+
+    def call_fate(self) -> str:
+        """What becomes of a call that is cancelled: `cut`, or the name of a failure."""
+        return "engine_gone" if self._stop == "engine_gone" else "cut"
+
+    def session_fate(self) -> tuple[ev.SessionStatus, str]:
+        if self._stop == "engine_gone":
+            return "failed", "engine_gone"
+        return "cut", self._stop or "run_end"
+
+    async def _watch_window(self) -> None:
+        while True:
+            wake = self.window.wake
+            if wake is None:
+                await self.clock.sleep_until(self.clock.now_ns() + NS // 4)
+                continue
+            # A quarter of a second at a time: the deadline moves when the window opens.
+            await self.clock.sleep_until(min(wake, self.clock.now_ns() + NS // 4))
+            now = self.clock.now_ns()
+            if now >= wake and self.window.tick(now):
+                if self.window.phase == "warmup":
+                    note = "the warm-up did not end in time: give a shorter --warmup or fewer --agents"
+                    self.emit(ev.Note(t=self.now(), level="warning", text=note, reason="no_steady_state"))
+                self.window.dry(now)
+                self.stop("duration")
+                return
+
+    async def _lane(self, agent: int, begin: int) -> None:
+        await self.clock.sleep_until(begin)
+        first = True
+        while True:
+            draw = None if self._budget.exhausted else self._deck.next()
+            if first:
+                self.window.lane_started(self.clock.now_ns())
+                first = False
+            if draw is None:
+                self.window.dry(self.clock.now_ns())
+                return
+            session = self._session(agent, draw)
+            self.sessions_started += 1
+            self.live[agent] = session
+            try:
+                await session.run()
+            finally:
+                self.live.pop(agent, None)
+            if session.status == "failed":
+                self.sessions_failed += 1
+                self._check_hopeless()
+                await self.clock.sleep_until(self.clock.now_ns() + round(FAILED_SESSION_PAUSE_S * NS))
+
+    def _session(self, agent: int, draw: Draw) -> SessionRun:
+        prepared = self._prepared[draw.index]
+        rng = seeded(self.config.seed, "start", draw.number)
+        plan = make_plan(prepared.trace, self._policy, rng, usual=self._usual, tokens=self._tokens[draw.index])
+        conversation = Conversation(prepared, self._options, run_id=self.run_id, copy=draw.copy)
+        return SessionRun(self, agent, draw, plan, conversation)
+
+    def _check_hopeless(self) -> None:
+        """Nothing has ever worked and every lane has tried twice: more of the same tells nothing."""
+        if not self.calls_ok and self.sessions_failed >= 2 * self.config.agents:
+            self.stop("failures")
+
+    # -- calls
+
+    def take_call(self) -> bool:
+        if self._budget.take():
+            return True
+        self.window.dry(self.clock.now_ns())
+        return False
+
+    async def throttle(self) -> int:
+        """Wait for the request-rate cap; returns the ns waited, to be recorded apart from the client's own delay."""
+        if self._throttle is None:
+            return 0
+        began = self.clock.now_ns()
+        await self._throttle.acquire()
+        return self.clock.now_ns() - began
+
+    def expected(self, session: SessionRun, call: int, body: Body) -> "ExpectedHit":
+        return self._index.add(body.pieces)
+
+    def open(self, active: ActiveCall) -> None:
+        """A request goes out."""
+        self.active.add(active)
+
+    def close(self, active: ActiveCall, event: ev.CallEnd, parsed: Parsed) -> None:
+        self.active.discard(active)
+        self.emit(event)
+        tokens = event.completion_tokens or 0
+        self.output_tokens += tokens - active.counted
+        if event.t_first is not None and event.prompt_tokens is not None:
+            self.prompt_tokens += event.prompt_tokens
+        if active.raw.t_write is not None:
+            self.dispatch_us.append((self.at(active.raw.t_write) - event.t_intended - event.throttled_ns) // 1000)
+        if event.failure is None and not event.cut:
+            self.calls_ok += 1
+        self.window.call_ended(active.agent, self.clock.now_ns())
+        if event.failure in ("connect_refused", "engine_gone"):
+            self.stop("engine_gone")
+        if self.config.text and (parsed.text or parsed.reasoning or parsed.tool_calls):
+            self._writer.text(
+                TextLine(
+                    request_id=event.request_id,
+                    agent=event.agent,
+                    session=event.session,
+                    thread=event.thread,
+                    call=event.call,
+                    text=parsed.text,
+                    reasoning=parsed.reasoning,
+                    tool_calls=tuple({"id": i, "name": n, "arguments": a} for i, n, a in parsed.tool_calls),
+                )
+            )
+
+    def chunks(self, raw: RawStream, parsed: Parsed) -> ev.Chunks:
+        if raw.t_sent is None or not parsed.chunk_t:
+            return ev.Chunks()
+        times = [(t - raw.t_sent) // 1000 for t in parsed.chunk_t]
+        deltas = [times[0], *(b - a for a, b in zip(times, times[1:], strict=False))]
+        return ev.Chunks(us=tuple(deltas), n=tuple(parsed.chunk_n))
+
+    # -- progress
+
+    async def _progress(self) -> None:
+        due = self.clock.now_ns()
+        while True:
+            due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
+            await self.clock.sleep_until(due)
+            await self._feed()
+            self._emit_progress()
+            self._writer.flush()
+
+    async def _feed(self) -> None:
+        """Parse what has arrived, giving the loop back after each slice."""
+        since = self.clock.now_ns()
+        for active in list(self.active):
+            active.feed()
+            tokens = active.parser.tokens_so_far
+            self.output_tokens += tokens - active.counted
+            active.counted = tokens
+            if self.clock.now_ns() - since > SLICE_NS:
+                await asyncio.sleep(0)
+                since = self.clock.now_ns()
+
+    def _emit_progress(self) -> None:
+        agents = []
+        flying: set[int] = set()
+        for active in sorted(self.active, key=lambda a: (a.agent, a.thread)):
+            tokens = active.parser.tokens_so_far
+            state: ev.AgentState = "decode" if tokens else ("prefill" if active.raw.t_sent else "queue")
+            tail = active.parser.tail[-TAIL_CHARS:] if self.config.text else ""
+            agents.append(
+                ev.AgentProgress(
+                    agent=active.agent, thread=active.thread, call=active.call, state=state, tokens=tokens, tail=tail
+                )
+            )
+            flying.add(active.agent)
+        in_tool = sum(1 for agent, s in self.live.items() if agent not in flying and s.in_tool)
+        self.emit(
+            ev.Progress(
+                t=self.now(),
+                output_tokens=self.output_tokens,
+                prompt_tokens=self.prompt_tokens,
+                in_flight=len(flying),
+                in_tool=in_tool,
+                waiting=len(self.live) - len(flying) - in_tool,
+                agents=tuple(agents),
+            )
+        )

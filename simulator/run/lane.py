@@ -1,0 +1,295 @@
+"""One session in one lane: performs what the pure state machine asks for, and writes down what happened.
+
+Deadlines are absolute: a wait starts where the call before it ended and a call is intended where its last wait ends, so
+that lateness of the client shows as a difference and never adds up.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from windtunnel.agents import events as ev
+from windtunnel.agents.client import RawStream
+from windtunnel.agents.prompt import Conversation, Output
+from windtunnel.agents.session import (
+    AbortCalls,
+    Action,
+    Begin,
+    CallEnded,
+    EndWait,
+    Finish,
+    Input,
+    Plan,
+    SendCall,
+    StartWait,
+    WaitOver,
+    advance,
+    start,
+)
+from windtunnel.agents.sse import Parsed, Parser, check_length
+from windtunnel.simulator.run.deck import Draw
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.run.driver import Driver
+
+NS = 1_000_000_000
+
+
+class ActiveCall:
+    """A request in flight, with the parser that the progress task feeds."""
+
+    def __init__(self, agent: int, thread: int, call: int, request_id: str, *, keep_text: bool) -> None:
+        self.agent = agent
+        self.thread = thread
+        self.call = call
+        self.raw = RawStream(request_id=request_id)
+        self.parser = Parser(keep_text=keep_text)
+        self.counted = 0
+        """Output tokens already added to the run's live total."""
+
+    def started(self, raw: RawStream) -> None:
+        self.raw = raw
+
+    def feed(self) -> None:
+        """Parse what has arrived since the last time."""
+        for at, data in self.raw.take():
+            self.parser.feed(at, data)
+
+
+class SessionRun:
+    """Drives one session to its end; `status` and `reason` say how it ended."""
+
+    def __init__(self, driver: "Driver", agent: int, draw: Draw, plan: Plan, conversation: Conversation) -> None:
+        self.driver = driver
+        self.agent = agent
+        self.plan = plan
+        self.conversation = conversation
+        self.id = f"s{draw.number}"
+        self.status: ev.SessionStatus = "cut"
+        self.reason: str | None = None
+        self._draw = draw
+        self._state = start(plan)
+        self._inputs: asyncio.Queue[tuple[Input, int]] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._waits: dict[tuple[int, int], ev.WaitStart] = {}
+        self._calls_done = 0
+        self._work_done = 0.0
+        self._over = False
+
+    async def run(self) -> None:
+        driver = self.driver
+        trace = self.plan.trace
+        driver.emit(
+            ev.SessionStart(
+                t=driver.now(),
+                agent=self.agent,
+                session=self.id,
+                trace=trace.header.id,
+                title=trace.header.title or trace.header.id,
+                copy=self._draw.copy,
+                calls_total=self.plan.calls_total,
+                turns_total=self.plan.turns_total,
+                first_turn=self.plan.first_turn,
+                work=self.plan.work,
+            )
+        )
+        try:
+            self._apply(Begin(), driver.clock.now_ns())
+            while not self._over:
+                item, at = await self._inputs.get()
+                self._apply(item, at)
+        except asyncio.CancelledError:
+            self.status, self.reason = driver.session_fate()
+            raise
+        finally:
+            await self._quiesce()
+            driver.emit(
+                ev.SessionEnd(
+                    t=driver.now(),
+                    agent=self.agent,
+                    session=self.id,
+                    status=self.status,
+                    reason=self.reason,
+                    calls_done=self._calls_done,
+                    work_done=self._work_done,
+                )
+            )
+
+    async def _quiesce(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for thread, call in list(self._waits):
+            self._end_wait(thread, call)
+
+    def _apply(self, item: Input, at: int) -> None:
+        self._state, actions = advance(self._state, item)
+        for action in actions:
+            self._perform(action, at)
+
+    def _perform(self, action: Action, at: int) -> None:
+        match action:
+            case SendCall(thread=thread, call=call):
+                if self.driver.take_call():
+                    self._spawn(self._call(thread, call, at))
+                else:
+                    self._finish("cut", "call_budget")
+            case StartWait():
+                self._start_wait(action, at)
+            case EndWait(thread=thread, call=call):
+                self._end_wait(thread, call)
+            case AbortCalls():
+                for task in self._tasks:
+                    task.cancel()
+            case Finish(status=status, reason=reason):
+                self._finish(status, reason)
+
+    def _finish(self, status: ev.SessionStatus, reason: str | None) -> None:
+        if not self._over:
+            self.status, self.reason = status, reason
+            self._over = True
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _start_wait(self, wait: StartWait, at: int) -> None:
+        event = ev.WaitStart(
+            t=self.driver.at(at),
+            agent=self.agent,
+            session=self.id,
+            thread=wait.thread,
+            call=wait.call,
+            cause=wait.cause,
+            seconds=wait.seconds,
+            recorded_s=wait.recorded_s,
+            label=wait.label,
+        )
+        self.driver.emit(event)
+        self._waits[wait.thread, wait.call] = event
+        if wait.seconds is not None:
+            self._spawn(self._sleep(wait.thread, wait.call, at + round(wait.seconds * NS)))
+
+    async def _sleep(self, thread: int, call: int, due: int) -> None:
+        await self.driver.clock.sleep_until(due)
+        self._end_wait(thread, call)
+        self._inputs.put_nowait((WaitOver(thread, call), due))
+
+    def _end_wait(self, thread: int, call: int) -> None:
+        wait = self._waits.pop((thread, call), None)
+        if wait is not None:
+            self.driver.emit(
+                ev.WaitEnd(
+                    t=self.driver.now(),
+                    agent=self.agent,
+                    session=self.id,
+                    thread=thread,
+                    call=call,
+                    cause=wait.cause,
+                )
+            )
+
+    async def _call(self, thread: int, call_id: int, intended: int) -> None:
+        driver = self.driver
+        call = self.plan.trace.calls[call_id]
+        body = self.conversation.body(call_id)
+        expected = driver.expected(self, call_id, body)
+        turn, turns = self.plan.turn_of(call_id)
+        request_id = f"{driver.run_id}-{self.id}-{thread}-{call_id}"
+        driver.emit(
+            ev.CallStart(
+                t=driver.now(),
+                agent=self.agent,
+                session=self.id,
+                thread=thread,
+                call=call_id,
+                turn=turn,
+                turns=turns,
+                request_id=request_id,
+                t_intended=driver.at(intended),
+                expected_prompt_tokens=body.expected_prompt_tokens,
+                expected_cached_tokens=expected.in_units,
+                pinned_tokens=body.pinned_tokens,
+            )
+        )
+        active = ActiveCall(self.agent, thread, call_id, request_id, keep_text=driver.keeps_text)
+        throttled = 0
+        cut: str | None = None
+        try:
+            throttled = await driver.throttle()
+            driver.open(active)
+            await driver.client.stream(
+                self.conversation.path, body.parts, request_id=request_id, on_start=active.started
+            )
+        except asyncio.CancelledError:
+            cut = driver.call_fate()
+            raise
+        finally:
+            active.feed()
+            raw = active.raw
+            parsed = active.parser.finish(raw.failure if cut is None else cut, raw.detail)
+            ended = self._ended(active, parsed, cut, body.pinned_tokens)
+            event = ev.CallEnd(
+                t=driver.now(),
+                agent=self.agent,
+                session=self.id,
+                thread=thread,
+                call=call_id,
+                request_id=request_id,
+                t_intended=driver.at(intended),
+                t_sent=driver.at_or_none(raw.t_sent),
+                t_first=driver.at_or_none(parsed.t_first),
+                t_first_visible=driver.at_or_none(parsed.t_first_visible),
+                t_first_tool=driver.at_or_none(parsed.t_first_tool),
+                t_last=driver.at_or_none(parsed.t_last),
+                t_end=driver.at_or_none(raw.t_end),
+                throttled_ns=throttled,
+                prompt_tokens=parsed.prompt_tokens,
+                cached_tokens=parsed.cached_tokens,
+                expected_prompt_tokens=body.expected_prompt_tokens,
+                expected_cached_tokens=expected.in_units,
+                expected_cached_exact=expected.exact,
+                reprefilled_tokens=body.reprefilled_tokens,
+                completion_tokens=parsed.completion_tokens,
+                reasoning_tokens=parsed.reasoning_tokens,
+                pinned_tokens=body.pinned_tokens,
+                finish=parsed.finish,
+                failure=ended,
+                detail=raw.detail or parsed.detail,
+                cut=cut == "cut",
+                warmup=driver.window.phase == "warmup",
+                kind=call.kind,
+                recorded_cached_tokens=call.usage.cached,
+                recorded_latency_s=None
+                if call.end_s is None or call.start_s is None
+                else round(call.end_s - call.start_s, 6),
+                chunks=driver.chunks(raw, parsed),
+            )
+            driver.close(active, event, parsed)
+        self._calls_done += 1
+        if ended is None:
+            self._work_done += self.plan.work_of(call_id)
+            self.conversation.ended(
+                call_id,
+                Output(
+                    text=parsed.text,
+                    reasoning=parsed.reasoning,
+                    tool_calls=tuple(parsed.tool_calls),
+                    token_ids=parsed.token_ids,
+                ),
+            )
+        end = raw.t_end if raw.t_end is not None else driver.clock.now_ns()
+        self._inputs.put_nowait((CallEnded(thread, call_id, ok=ended is None, reason=ended), end))
+
+    def _ended(self, active: ActiveCall, parsed: Parsed, cut: str | None, pinned: int) -> str | None:
+        """Name of the failure; None for a completed or a cut call."""
+        if cut is not None:
+            return None if cut == "cut" else cut
+        return active.raw.failure or parsed.failure or check_length(parsed, pinned)
+
+    @property
+    def in_tool(self) -> bool:
+        """Some thread of the session is in a tool's time."""
+        return any(wait.cause == "tool" for wait in self._waits.values())

@@ -1,0 +1,289 @@
+"""One run from start to summary: traces, engine, preparation, driving, measuring, results, exit code."""
+
+import asyncio
+import contextlib
+import gc
+import os
+import secrets
+import signal
+import socket
+import sys
+import time
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.agents import events as ev
+from windtunnel.agents.client import StreamClient, parse_target
+from windtunnel.agents.clock import RealClock
+from windtunnel.simulator.engines.base import Adapter, Resolved, detect, open_session, root_of
+from windtunnel.simulator.engines.launch import EMULATOR, Launched, expand
+from windtunnel.simulator.results.store import ENGINE_LOG, RunWriter
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.run import gpu, samplers
+from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.driver import Driver
+from windtunnel.simulator.run.estimate import estimate
+from windtunnel.simulator.run.prepare import Preparation, isolate, prepare_run
+from windtunnel.simulator.run.scrape import Scraper
+from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer
+from windtunnel.traces.errors import WindtunnelError
+from windtunnel.traces.model import Trace
+from windtunnel.traces.sources import load
+
+SCRAPE_S = 1.0
+GPU_S = 1.0
+FAILED, INTERRUPTED = 1, 130
+
+
+def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: bool) -> int:
+    """Do the run and print its summary on stdout; returns the exit code."""
+    loaded = load(config.traces)
+    for problem in loaded.problems[:10]:
+        talk(str(problem))
+    if len(loaded.problems) > 10:
+        talk(f"... and {len(loaded.problems) - 10} more problems in the traces")
+    run = Run(config, loaded.traces, screen=screen, exit_when_done=exit_when_done)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            summary = runner.run(run.main())
+    except asyncio.CancelledError:
+        talk("interrupted before the run began")
+        return INTERRUPTED
+    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary))
+    if summary.status == "interrupted":
+        return INTERRUPTED
+    return FAILED if summary.status == "failed" else 0
+
+
+def _loop_factory() -> Any:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+def talk(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class Run:
+    """One run; `main` does it. Nothing is printed to the terminal while the viewer has it."""
+
+    def __init__(self, config: RunConfig, traces: tuple[Trace, ...], *, screen: bool, exit_when_done: bool) -> None:
+        self.config = config
+        self.traces = traces
+        self.screen = screen
+        self.exit_when_done = exit_when_done
+        self.run_id = secrets.token_hex(4)
+        self._driver: Driver | None = None
+        self._main: asyncio.Task[Any] | None = None
+        self._viewer: Viewer | None = None
+        self._signalled = False
+
+    async def main(self) -> Summary:
+        self._main = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(signum, self._on_signal)
+        if self.config.target is not None:
+            return await self._against(self.config.target, None, None)
+        command = expand(self.config.engine)
+        writer = self._create()
+        talk(f"starting the engine: {self.config.engine or EMULATOR}")
+        began = time.monotonic()
+        launched = Launched.start(command, writer.path / ENGINE_LOG)
+        try:
+            async with open_session() as session:
+                await launched.wait_ready(
+                    session, progress=lambda line: talk(f"  {time.monotonic() - began:5.0f} s  {line[:120]}")
+                )
+            return await self._against(launched.url, launched, writer)
+        finally:
+            await launched.stop()
+
+    def _create(self) -> RunWriter:
+        out = None if self.config.out is None else Path(self.config.out)
+        return RunWriter.create(out, self.run_id, no_text=not self.config.text)
+
+    def _on_signal(self) -> None:
+        """First: end the run and keep what was measured. Second, or before the run: leave at once."""
+        if self._driver is not None and not self._signalled:
+            self._signalled = True
+            self._driver.stop("interrupted")
+        elif self._main is not None:
+            self._main.cancel()
+
+    async def _against(self, url: str, launched: Launched | None, writer: RunWriter | None) -> Summary:
+        headers = dict(self.config.headers)
+        async with open_session(headers) as session:
+            root = root_of(url)
+            adapter = await detect(root, session)
+            resolved = await adapter.probe(session, root, self.config.model)
+            talk(f"engine: {resolved.name} {resolved.version or ''}  model {resolved.model}")
+            prepared = await prepare_run(self.config, self.traces, resolved, session, root, talk)
+            isolation = await isolate(self.config, adapter, resolved, session, root, self.run_id)
+            if writer is None:
+                writer = self._create()
+            talk(f"{self.config.agents} agents, {len(prepared.traces)} sessions to draw from, route {prepared.route}")
+            talk(f"length: {estimate(prepared.traces, self.config)}")
+            talk(f"results: {writer.path}")
+            try:
+                return await self._drive(root, session, adapter, resolved, prepared, isolation, launched, writer)
+            finally:
+                writer.close()
+
+    async def _drive(
+        self,
+        root: str,
+        session: Any,
+        adapter: Adapter,
+        resolved: Resolved,
+        prepared: Preparation,
+        isolation: dict[str, Any],
+        launched: Launched | None,
+        writer: RunWriter,
+    ) -> Summary:
+        clock = RealClock()
+        origin, wall = clock.now_ns(), time.time()
+        writer.write_run(self._describe(resolved, prepared, isolation, origin, wall, root))
+        writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=wall))
+        writer.flush()
+        client = StreamClient(parse_target(root, headers=self.config.headers))
+        driver = Driver(
+            config=self.config,
+            prepared=prepared.prepared,
+            options=prepared.options(isolation),
+            clock=clock,
+            client=client,
+            writer=writer,
+            run_id=self.run_id,
+            origin_ns=origin,
+            match_unit=resolved.block_size,
+        )
+        plain = PlainProgress(sys.stderr, self.config.agents)
+        writer.subscribe(plain)
+        plain.enabled = not self.screen
+        scraper = Scraper(session, root, adapter.metric_names) if resolved.capabilities.metrics else None
+
+        async def scrape() -> None:
+            sample = await scraper.once(driver.now()) if scraper is not None else None
+            if sample is not None:
+                driver.emit(sample)
+
+        local = launched is not None or "://127.0.0.1" in root or "://localhost" in root
+        gpus = gpu.Gpus.open() if local and not resolved.emulated else None
+
+        async def look_at_gpus() -> None:
+            if gpus is not None:
+                own = samplers.group_members(launched.pid) if launched is not None else ()
+                for event in await asyncio.to_thread(gpus.sample, driver.now(), own):
+                    driver.emit(event)
+
+        await scrape()  # the counters' baseline, after the reset and before the first call
+        gc.collect()
+        gc.freeze()
+        tasks = [asyncio.create_task(samplers.client_samples(driver))]
+        if scraper is not None:
+            tasks.append(asyncio.create_task(samplers.every(SCRAPE_S, driver, scrape)))
+        if gpus is not None:
+            tasks.append(asyncio.create_task(samplers.every(GPU_S, driver, look_at_gpus)))
+        if launched is not None:
+            tasks.append(asyncio.create_task(self._watch_engine(launched, driver)))
+        self._driver = driver
+        if self.screen:
+            self._viewer = await Viewer.start(writer.path, exit_when_done=self.exit_when_done)
+            tasks.append(asyncio.create_task(self._watch_viewer(self._viewer, driver, plain)))
+        try:
+            await driver.run()
+        finally:
+            watcher = tasks.pop() if self.screen else None
+            await samplers.cancelled(tasks)
+            await client.close()
+        with contextlib.suppress(WindtunnelError):
+            await scrape()  # what the engine counted in the end; a dead one has nothing to say
+        status, reason = self._outcome(driver)
+        writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
+        writer.flush()
+        summary = recompute(writer.path)
+        writer.write_summary(summary)
+        if launched is not None:
+            await launched.stop()
+        await self._leave(watcher, status)
+        return summary
+
+    async def _leave(self, watcher: asyncio.Task[None] | None, status: str) -> None:
+        """Wait until the person closes the screen, unless the run was stopped."""
+        if self._viewer is None or watcher is None:
+            return
+        if status == "interrupted":
+            await self._viewer.stop()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watcher
+
+    async def _watch_engine(self, launched: Launched, driver: Driver) -> None:
+        await launched.wait_exit()
+        driver.emit(ev.Note(t=driver.now(), level="error", text=f"the engine has exited: {launched.failure()}"))
+        driver.stop("engine_gone")
+
+    async def _watch_viewer(self, viewer: Viewer, driver: Driver, plain: PlainProgress) -> None:
+        code = await viewer.wait()
+        if code == STOP:
+            driver.stop("interrupted")
+        else:
+            plain.enabled = True
+            if code != DETACH:
+                talk(f"the screen ended with exit code {code}; the run goes on")
+
+    def _outcome(self, driver: Driver) -> tuple[ev.RunStatus, str | None]:
+        """Status of the run and, where it is not completed, the reason."""
+        match driver.stopped:
+            case "interrupted":
+                return "interrupted", "interrupted"
+            case "engine_gone":
+                return "failed", "engine_gone"
+            case "failures":
+                return "failed", "nothing_completed"
+        if not driver.calls_ok:
+            return "failed", "nothing_completed"
+        started = max(1, driver.sessions_started)
+        if driver.sessions_failed / started > self.config.max_failures:
+            return "failed", "max_failures"
+        return "completed", None
+
+    def _describe(
+        self, resolved: Resolved, prepared: Preparation, isolation: dict[str, Any], origin: int, wall: float, root: str
+    ) -> dict[str, Any]:
+        """run.json: everything needed to repeat the run and to judge it."""
+        return {
+            "run_id": self.run_id,
+            "windtunnel": version("windtunnel"),
+            "python": sys.version.split()[0],
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "argv": sys.argv[1:] if not self.config.headers else None,
+            "perf_counter_origin_ns": origin,
+            "wall_clock": wall,
+            "config": self.config.as_json(),
+            "agents": self.config.agents,
+            "seed": self.config.seed,
+            "target": root,
+            "engine": {
+                **{key: value for key, value in msgspec.to_builtins(resolved).items() if key != "flags"},
+                "resolved": {
+                    **resolved.flags,
+                    "max_model_len": resolved.max_model_len,
+                    "block_size": resolved.block_size,
+                    "prefix_caching": resolved.prefix_caching,
+                },
+            },
+            "isolation": isolation,
+            **prepared.describe(),
+        }
+
+

@@ -1,0 +1,109 @@
+"""The command line as a person meets it: one sentence for each wrong use, the right exit code, never a traceback."""
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+
+def windtunnel(*args, timeout=60, cwd=None):
+    """Run the command line in a process of its own, without a terminal."""
+    command = [sys.executable, "-m", "windtunnel.simulator.cli", *args]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=timeout, cwd=cwd, stdin=subprocess.DEVNULL, check=False
+    )
+
+
+def one_sentence(result, code=2):
+    assert result.returncode == code, result
+    assert result.stdout == ""
+    lines = [line for line in result.stderr.splitlines() if line.startswith("windtunnel:")]
+    assert len(lines) == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    return lines[0]
+
+
+def test_help_names_every_command():
+    result = windtunnel("--help")
+    assert result.returncode == 0
+    for command in ("watch", "run", "view", "import", "traces", "engine", "doctor"):
+        assert command in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run", "--agents", "0"], "--agents 0"),
+        (["run", "--no-such-flag"], "--no-such-flag"),
+        (["run", "--duration", "soon"], "--duration soon"),
+        (["run", "--duration", "5", "--calls", "3"], "exclude each other"),
+        (["run", "--max-context", "many"], "--max-context many"),
+        (["run", "--warmup", "1.5"], "--warmup 1.5"),
+        (["run", "--max-failures", "200%"], "--max-failures 200%"),
+        (["run", "--tool-time", "fast"], "fast"),
+        (["run", "--pace", "hectic"], "hectic"),
+        (["run", "--slo", "ttft<"], "ttft<"),
+        (["run", "--rate", "0"], "--rate 0"),
+        (["run", "--target", "http://x:1", "--engine", "y {port}"], "--target and --engine"),
+        (["run", "--engine", "sleep 5"], "{port}"),
+        (["run", "/no/such/trace.jsonl"], "/no/such/trace.jsonl"),
+        (["run", "library:nothing-of-that-name"], "nothing-of-that-name"),
+        (["run", "--target", "ftp://x"], "ftp://x"),
+        (["view", "/no/such/run"], "/no/such/run"),
+        (["fly"], "fly"),
+    ],
+)
+def test_wrong_use_is_one_sentence_and_exit_code_2(args, says, tmp_path):
+    assert says in one_sentence(windtunnel(*args, cwd=tmp_path))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_file_that_is_no_trace_and_an_empty_folder(tmp_path):
+    junk = tmp_path / "notes.txt"
+    junk.write_text("milk, bread\n")
+    assert "notes.txt" in one_sentence(windtunnel("run", str(junk), cwd=tmp_path))
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert "empty" in one_sentence(windtunnel("run", str(empty), cwd=tmp_path))
+
+
+def test_a_url_nobody_listens_on(tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for command in ("run", "doctor"):
+        said = one_sentence(windtunnel(command, "--target", f"http://127.0.0.1:{port}", cwd=tmp_path))
+        assert f"127.0.0.1:{port}" in said
+
+
+def test_an_engine_command_that_exits_at_once(tmp_path):
+    said = one_sentence(windtunnel("run", "--engine", "false {port}", cwd=tmp_path))
+    assert "false" in said or "exit" in said
+
+
+def test_a_port_in_use(tmp_path):
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        result = windtunnel("engine", "--port", str(port), cwd=tmp_path)
+        assert result.returncode in (1, 2)
+        assert str(port) in result.stderr
+        assert "Traceback" not in result.stderr
+
+
+def test_a_model_the_server_lacks(tmp_path):
+    said = one_sentence(windtunnel("run", "--model", "gpt-nine", cwd=tmp_path))
+    assert "gpt-nine" in said
+    assert "serves" in said
+
+
+def test_output_into_a_closed_pipe_is_no_error(tmp_path):
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "windtunnel.simulator.cli", "traces", "list"]
+    process = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(write)
+    assert b"Traceback" not in process.stderr
