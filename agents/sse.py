@@ -20,7 +20,17 @@ from msgspec import Struct
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import message_of, shorten
 from windtunnel.agents.sse_lines import Events
-from windtunnel.agents.sse_shapes import Choice, Delta, ToolDelta, Usage, decode
+from windtunnel.agents.sse_shapes import (
+    ABSENT,
+    Choice,
+    Chunk,
+    Delta,
+    ToolDelta,
+    Usage,
+    decode,
+    decode_strictly,
+    has_ids,
+)
 
 TAIL_CHARS = 200
 _JOIN_AT = 256
@@ -99,6 +109,15 @@ class Parser:
 
     def feed(self, t_ns: int, data: bytes) -> None:
         """Parse what arrived at `t_ns`."""
+        if self._events.clean and data.startswith(b"data: {") and data.endswith(b"\n\n"):
+            # Nearly always this is one event; where it is more, decoding fails and the lines are cut properly.
+            try:
+                chunk = decode_strictly(data[6:])
+            except msgspec.DecodeError:
+                pass
+            else:
+                self._chunk(t_ns, chunk)
+                return
         self._bytes_seen = True
         for payload in self._events.feed(data):
             self._event(t_ns, payload)
@@ -140,49 +159,68 @@ class Parser:
         )
 
     def _event(self, t_ns: int, payload: bytes) -> None:
-        self._any_event = True
         if payload == b"[DONE]":
+            self._any_event = True
             self.ended = True
             return
         try:
             chunk = decode(payload)
         except (msgspec.DecodeError, ValueError) as error:
+            self._any_event = True
             self._fail(Failure.MALFORMED_STREAM, f"{error}: {payload[:200].decode('utf-8', 'replace')}")
-            return
+        else:
+            self._chunk(t_ns, chunk)
+
+    def _chunk(self, t_ns: int, chunk: Chunk) -> None:
+        self._any_event = True
         if chunk.error is not None or chunk.object == "error":
             said = message_of(chunk.error) if chunk.error is not None else chunk.message
             self._fail(Failure.ERROR_EVENT, said or str(chunk.error))
             return
-        if chunk.prompt_ids:
+        if chunk.prompt_token_ids is not ABSENT and has_ids(chunk.prompt_token_ids):
             self._prompt_ids = True
+        usage = chunk.usage
+        if chunk.choices:
+            for choice in chunk.choices:
+                if choice.index == 0:
+                    self._choice(t_ns, choice, usage)
+        if usage is not None:
+            self._usage = usage
         if chunk.timings is not None and chunk.timings.cache_n is not None:
             self._cache_n = chunk.timings.cache_n
-        for choice in chunk.choices or ():
-            if choice.index == 0:
-                self._choice(t_ns, choice, chunk.usage)
-        if chunk.usage is not None:
-            self._usage = chunk.usage
 
     def _choice(self, t_ns: int, choice: Choice, usage: Usage | None) -> None:
-        if choice.prompt_ids:
-            self._prompt_ids = True
-        carries = self._delta(t_ns, choice.delta) if choice.delta is not None else False
-        if choice.text:
+        carries = False
+        delta = choice.delta
+        text = choice.text if delta is None else delta.content
+        if text:
             carries = True
-            self._visible(t_ns, choice.text)
+            if self._t_first_visible is None:
+                self._t_first_visible = t_ns
+            self._recent.append(text)
+            if self._keep_text:
+                self._text.append(text)
+                if len(self._text) >= _JOIN_AT:
+                    _join(self._text)
+        if delta is not None and self._beyond_content(t_ns, delta):
+            carries = True
+        if choice.prompt_token_ids is not ABSENT and has_ids(choice.prompt_token_ids):
+            self._prompt_ids = True
         if choice.finish_reason:
             self._finish = choice.finish_reason
             if choice.finish_reason in {"error", "abort"}:
                 self._fail(Failure.ERROR_EVENT, f"finish_reason {choice.finish_reason}")
-        tokens = 0
+        tokens = 1 if carries else 0
         if choice.token_ids:
             self._token_ids.extend(choice.token_ids)
             tokens = len(choice.token_ids)
-        elif usage is not None and usage.completion_tokens is not None and not self._token_ids:
+        elif self._token_ids:
+            tokens = 0
+        elif usage is not None and usage.completion_tokens is not None:
             tokens = self._growth(usage.completion_tokens, carries=carries, first=not self._n)
-        elif carries and not self._token_ids and not self._usage_grew:
-            tokens = 1
-        if carries or tokens > 0:
+        elif self._usage_grew:
+            tokens = 0
+        if carries or tokens:
             self._t.append(t_ns)
             self._n.append(tokens)
             self.tokens_so_far += tokens
@@ -197,30 +235,22 @@ class Parser:
             self._usage_grew = True
         return max(grown, 0)
 
-    def _delta(self, t_ns: int, delta: Delta) -> bool:
-        carries = False
-        if delta.content:
-            carries = True
-            self._visible(t_ns, delta.content)
-        if reasoning := delta.reasoning or delta.reasoning_content:
-            carries = True
+    def _beyond_content(self, t_ns: int, delta: Delta) -> bool:
+        """Reasoning and tool calls of a delta; whether there were any."""
+        reasoning = delta.reasoning or delta.reasoning_content
+        if reasoning:
             self._recent.append(reasoning)
             if self._keep_text:
-                _add(self._reasoning, reasoning)
-        if delta.tool_calls:
-            carries = True
-            if self._t_first_tool is None:
-                self._t_first_tool = t_ns
-            for part in delta.tool_calls:
-                self._tool(part)
-        return carries
-
-    def _visible(self, t_ns: int, text: str) -> None:
-        if self._t_first_visible is None:
-            self._t_first_visible = t_ns
-        self._recent.append(text)
-        if self._keep_text:
-            _add(self._text, text)
+                self._reasoning.append(reasoning)
+                if len(self._reasoning) >= _JOIN_AT:
+                    _join(self._reasoning)
+        if not delta.tool_calls:
+            return bool(reasoning)
+        if self._t_first_tool is None:
+            self._t_first_tool = t_ns
+        for part in delta.tool_calls:
+            self._tool(part)
+        return True
 
     def _tool(self, part: ToolDelta) -> None:
         index = part.index if part.index is not None else len(self._tools) - (0 if part.id else 1)
@@ -235,7 +265,9 @@ class Parser:
         if part.function.arguments:
             self._recent.append(part.function.arguments)
             if self._keep_text:
-                _add(tool.arguments, part.function.arguments)
+                tool.arguments.append(part.function.arguments)
+                if len(tool.arguments) >= _JOIN_AT:
+                    _join(tool.arguments)
 
     def _fail(self, failure: Failure, detail: str) -> None:
         if self._failure is None:
@@ -297,10 +329,8 @@ def parse(pieces: Sequence[tuple[int, bytes]], stream_failure: str | None = None
     return parser.finish(stream_failure, detail)
 
 
-def _add(parts: list[str], text: str) -> None:
-    parts.append(text)
-    if len(parts) >= _JOIN_AT:
-        parts[:] = ["".join(parts)]
+def _join(parts: list[str]) -> None:
+    parts[:] = ["".join(parts)]
 
 
 def _whole(text: str) -> str:

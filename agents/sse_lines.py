@@ -13,6 +13,8 @@ class Events:
     """Cuts a byte stream into the `data` of its events. Linear in the stream, however it is cut into pieces."""
 
     def __init__(self) -> None:
+        self.clean = True
+        """Nothing is held: the next byte begins an event."""
         self._pending = bytearray()
         """Bytes of a line whose end has not come."""
         self._data: list[bytes] = []
@@ -22,13 +24,11 @@ class Events:
 
     def feed(self, data: bytes) -> list[bytes]:
         """The events that these bytes completed."""
-        if not self._pending and not self._data and not self._skip_lf and b"\r" not in data:
-            # What engines send: whole events, one `data` line each.
-            if data.startswith(b"data: ") and data.find(b"\n") == len(data) - 2 and data.endswith(b"\n\n"):
-                return [data[6:-2]]
-            if data.endswith(b"\n\n"):
-                return self._blocks(data)
-        return self._lines(data)
+        if self.clean and data.endswith(b"\n\n") and b"\r" not in data:
+            return self._blocks(data)
+        events = self._lines(data)
+        self.clean = not self._pending and not self._data and not self._skip_lf
+        return events
 
     def rest(self) -> bytes:
         """The data of an event that was not ended by a blank line."""

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct
 
-_EMPTY = (b"", b"null", b"[]")
+ABSENT = Raw(b"")
+"""Default of the prompt ids: compared by identity, which costs nothing per event."""
 
 
 class PromptDetails(Struct, gc=False):
@@ -62,11 +63,7 @@ class Choice(Struct, gc=False):
     text: str | None = None
     finish_reason: str | None = None
     token_ids: list[int] | None = None
-    prompt_token_ids: Raw = Raw(b"")
-
-    @property
-    def prompt_ids(self) -> bool:
-        return bytes(self.prompt_token_ids) not in _EMPTY
+    prompt_token_ids: Raw = ABSENT
 
 
 class Timings(Struct, gc=False):
@@ -80,20 +77,21 @@ class Chunk(Struct, gc=False):
     object: str | None = None
     message: str | None = None
     timings: Timings | None = None
-    prompt_token_ids: Raw = Raw(b"")
-
-    @property
-    def prompt_ids(self) -> bool:
-        return bytes(self.prompt_token_ids) not in _EMPTY
+    prompt_token_ids: Raw = ABSENT
 
 
-_decode = msgspec.json.Decoder(Chunk).decode
+def has_ids(raw: Raw) -> bool:
+    """Whether prompt ids were sent: servers also send `null`."""
+    return raw is not ABSENT and bytes(raw) not in (b"null", b"[]")
+
+
+decode_strictly = msgspec.json.Decoder(Chunk).decode
 
 
 def decode(payload: bytes) -> Chunk:
     """One event's data. Raises `msgspec.DecodeError` or `ValueError` for what is not this shape."""
     try:
-        return _decode(payload)
+        return decode_strictly(payload)
     except msgspec.ValidationError:
         raise
     except (msgspec.DecodeError, UnicodeDecodeError):
