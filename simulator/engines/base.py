@@ -1,0 +1,196 @@
+"""What an engine is to a run: its resolved settings, what it can do, how its cache is reset, its metric names.
+
+Everything here talks plain HTTP to the root of a server. Trouble that a user can cause or meet (nothing listens, no
+such model, a key is wanted) is an EngineError of one sentence with the URL in it.
+"""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import aiohttp
+import msgspec
+from msgspec import Struct
+
+from windtunnel.traces.errors import EngineError, UsageError
+
+CONNECT_S = 10.0
+ANSWER_S = 120.0
+"""A probe waits at most this long: a busy engine queues even a one-token request."""
+
+
+class Capabilities(Struct, frozen=True, kw_only=True):
+    """What was seen to work on this server."""
+
+    tokenize: bool = False
+    """`/tokenize` counts text and message lists."""
+    token_strings: bool = False
+    """`/tokenize` also returns the token strings."""
+    token_prompts: bool = False
+    """`/v1/completions` takes a prompt of token ids."""
+    return_token_ids: bool = False
+    """Generated ids come back, so tokens are counted and not guessed from chunks."""
+    prompt_token_details: bool = False
+    """Usage reports cached prompt tokens."""
+    reset: bool = False
+    """The prefix cache can be reset over HTTP."""
+    cache_salt: bool = False
+    """Requests with different salts share no cache."""
+    ignore_eos: bool = False
+    """`ignore_eos` and `min_tokens` pin the output length."""
+    metrics: bool = False
+    server_info: bool = False
+    """The server tells its resolved settings."""
+    continuous_usage: bool = False
+    """Every chunk can carry usage."""
+
+
+class Resolved(Struct, frozen=True, kw_only=True):
+    """An engine as it stands, written to run.json. None where it does not say."""
+
+    name: str
+    """`vllm`, `windtunnel-emulator` or `openai`."""
+    version: str | None = None
+    model: str
+    """Name to send in requests."""
+    models: tuple[str, ...] = ()
+    """Every name served."""
+    max_model_len: int | None = None
+    """Tokens, prompt and output together."""
+    block_size: int | None = None
+    """Match unit of the prefix cache, tokens."""
+    kv_tokens: int | None = None
+    """Tokens the KV cache holds."""
+    num_blocks: int | None = None
+    prefix_caching: bool | None = None
+    flags: dict[str, Any] = {}
+    """Resolved settings by dotted name, without what changes with every start: equal configs compare equal."""
+    emulated: bool = False
+    emulation: dict[str, Any] | None = None
+    """GPU, model and calibration of the emulator."""
+    capabilities: Capabilities = Capabilities()
+
+
+class Adapter(Protocol):
+    """One kind of engine. `base_url` is the server's root, without `/v1`."""
+
+    name: str
+    metric_names: Mapping[str, str]
+    """The engine's metric name (without `_total`) -> field of an EngineSample."""
+
+    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+        """Ask the server what it is. `model` must be among those served; without one the first is taken."""
+        ...
+
+    async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:
+        """Empty the prefix cache, external tiers included. True only when the server's answer says it happened."""
+        ...
+
+
+class Answer(Struct, frozen=True):
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """The decoded body; None where it is no JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError:
+            return None
+
+    def record(self) -> dict[str, Any]:
+        """The decoded body when it is an object with status 200, else an empty one."""
+        data = self.json()
+        return data if self.status == 200 and isinstance(data, dict) else {}
+
+    def complaint(self) -> str:
+        """What an error answer says, in a few words."""
+        data = self.json()
+        error = data.get("error", data) if isinstance(data, dict) else None
+        text = error.get("message") or error.get("detail") if isinstance(error, dict) else error
+        said = text if isinstance(text, str) else self.body.decode("utf-8", "replace")
+        said = " ".join(said.split())
+        return f"HTTP {self.status}" + (f": {said[:200]}" if said else "")
+
+
+def root_of(url: str) -> str:
+    """The server's root of what a user typed: no trailing slash, no `/v1`."""
+    root = url.strip().rstrip("/")
+    root = root.removesuffix("/v1").rstrip("/")
+    scheme, found, rest = root.partition("://")
+    if not found or scheme not in ("http", "https") or not rest or rest.startswith("/"):
+        raise UsageError(f"--target {url}: expected a URL such as http://127.0.0.1:8000")
+    return root
+
+
+def open_session(headers: Mapping[str, str] | None = None) -> aiohttp.ClientSession:
+    """A session for probes and scrapes, not for measured requests; its key is OPENAI_API_KEY where that is set."""
+    key = os.environ.get("OPENAI_API_KEY")
+    sent = ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
+    timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
+    return aiohttp.ClientSession(headers=sent, timeout=timeout, connector=aiohttp.TCPConnector(limit=16))
+
+
+async def fetch(session: aiohttp.ClientSession, url: str, body: Any = None, *, method: str | None = None) -> Answer:
+    """GET, or POST of `body` as JSON. Any HTTP status is an answer; no answer at all is an EngineError."""
+    verb = method or ("GET" if body is None else "POST")
+    data = None if body is None else msgspec.json.encode(body)
+    headers = {"Content-Type": "application/json"} if data is not None else None
+    try:
+        async with session.request(verb, url, data=data, headers=headers) as response:
+            return Answer(response.status, await response.read())
+    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+        raise EngineError(unreachable(url, error)) from error
+
+
+def unreachable(url: str, error: BaseException) -> str:
+    """One sentence for a request that got no answer."""
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return f"{url}: the host name is not known; check the URL"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
+        return f"{url}: the TLS handshake failed; check the certificate, or use http:// for a plain server"
+    if isinstance(error, TimeoutError):
+        return f"{url}: no answer in time; the server is stuck or still starting"
+    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
+        return f"{url}: nothing listens there; start the server or correct the URL"
+    return f"{url}: no valid answer ({type(error).__name__}); is this an HTTP server?"
+
+
+async def list_models(session: aiohttp.ClientSession, root: str) -> list[dict[str, Any]]:
+    """The entries of `/v1/models`; an EngineError when the server has no such list."""
+    url = f"{root}/v1/models"
+    answer = await fetch(session, url)
+    if answer.status in (401, 403):
+        raise EngineError(f"{url}: the server wants an API key; set OPENAI_API_KEY")
+    data = answer.record().get("data")
+    models = [m for m in data if isinstance(m, dict) and isinstance(m.get("id"), str)] if isinstance(data, list) else []
+    if not models:
+        raise EngineError(f"{url}: no OpenAI-compatible server answers there (HTTP {answer.status}, no list of models)")
+    return models
+
+
+def choose_model(models: list[dict[str, Any]], wanted: str | None, root: str) -> dict[str, Any]:
+    """The entry of the wanted model, or the first."""
+    if wanted is None:
+        return models[0]
+    for entry in models:
+        if entry["id"] == wanted:
+            return entry
+    names = ", ".join(str(m["id"]) for m in models[:8])
+    raise EngineError(f"{root} does not serve the model {wanted!r}; it serves {names}: pass one of these as --model")
+
+
+async def detect(base_url: str, session: aiohttp.ClientSession) -> Adapter:
+    """Which engine answers there: the emulator or vLLM by `/version` and `/metrics`, else a plain OpenAI server."""
+    from windtunnel.simulator.engines.emulator import Emulator
+    from windtunnel.simulator.engines.external import External
+    from windtunnel.simulator.engines.vllm import Vllm
+
+    root = root_of(base_url)
+    version = (await fetch(session, f"{root}/version")).record().get("version")
+    if isinstance(version, str) and "windtunnel" in version:
+        return Emulator()
+    page = await fetch(session, f"{root}/metrics")
+    if page.status == 200 and b"\nvllm:" in page.body:
+        return Vllm()
+    return External()

@@ -1,0 +1,28 @@
+"""The emulator speaks vLLM's routes and metric names; beside them it says that it is one, and of what hardware."""
+
+from collections.abc import Mapping
+
+import aiohttp
+import msgspec
+
+from windtunnel.simulator.engines.base import Resolved, fetch, root_of
+from windtunnel.simulator.engines.vllm import METRICS, Vllm
+
+
+class Emulator:
+    name = "windtunnel-emulator"
+    metric_names: Mapping[str, str] = METRICS
+
+    def __init__(self) -> None:
+        self._vllm = Vllm()
+
+    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+        resolved = await self._vllm.probe(session, base_url, model)
+        info = (await fetch(session, f"{root_of(base_url)}/server_info?config_format=json")).record()
+        emulation = info.get("emulation")
+        return msgspec.structs.replace(
+            resolved, name=self.name, emulated=True, emulation=emulation if isinstance(emulation, dict) else None
+        )
+
+    async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:
+        return await self._vllm.reset(session, base_url)

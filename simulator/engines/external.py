@@ -1,0 +1,39 @@
+"""Any OpenAI-compatible server of which nothing more is known: no reset, no metrics, whatever the probes show."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import aiohttp
+
+from windtunnel.simulator.engines import probe
+from windtunnel.simulator.engines.base import Resolved, choose_model, list_models, root_of
+
+LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length")
+"""Names under which servers put a model's length into `/v1/models`."""
+
+
+class External:
+    name = "openai"
+    metric_names: Mapping[str, str] = {}
+
+    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+        root = root_of(base_url)
+        models = await list_models(session, root)
+        entry = choose_model(models, model, root)
+        return Resolved(
+            name=self.name,
+            model=entry["id"],
+            models=tuple(m["id"] for m in models),
+            max_model_len=_length(entry),
+            capabilities=await probe.capabilities(session, root, entry["id"]),
+        )
+
+    async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:  # noqa: ARG002
+        return False, f"{root_of(base_url)} has no known way to reset its cache"
+
+
+def _length(entry: Mapping[str, Any]) -> int | None:
+    meta = entry.get("meta")
+    found = [entry.get(name) for name in LENGTHS]
+    found.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
+    return next((value for value in found if isinstance(value, int) and value > 0), None)

@@ -1,0 +1,94 @@
+"""Why an engine did not start, read from its log: known failures with advice, else its last error line."""
+
+import re
+
+SIGNATURES: tuple[tuple[str, str], ...] = (
+    (r"unrecognized arguments?: (.+)", "the engine does not know the flag {0}; correct the command"),
+    (r"error: argument ([^:]+): (.+)", "the engine refuses the flag {0} ({1}); correct the command"),
+    (r"error: the following arguments are required: (.+)", "the engine's command lacks {0}"),
+    (
+        r"(?:Errno 98\b|address already in use)",
+        "the engine's port is taken by another process; start again, or stop that process",
+    ),
+    (
+        r"Free memory on device (\S+).*?(?:is less than|Desired GPU memory utilization)",
+        "another process holds memory of the GPU ({0}); stop it, or lower --gpu-memory-utilization",
+    ),
+    (
+        r"serve at least one request with the model's max seq len \((\d+)\).*?estimated maximum model length is (\d+)",
+        "the KV cache is too small for a context of {0} tokens; start with --max-model-len {1} or give it more memory",
+    ),
+    (
+        r"To serve at least one request with the model's max seq len \((\d+)\)",
+        "the KV cache is too small for a context of {0} tokens; lower --max-model-len or give it more memory",
+    ),
+    (
+        r"No available memory for the cache blocks",
+        "no memory is left for the KV cache; raise --gpu-memory-utilization or take a smaller model",
+    ),
+    (
+        r"(?:CUDA out of memory|OutOfMemoryError)",
+        "the GPU ran out of memory; lower --gpu-memory-utilization or the batch",
+    ),
+    (
+        r"User-specified max_model_len \((\d+)\) is greater than the derived max_model_len \((.+?)\)",
+        "--max-model-len {0} is more than the model can ({1})",
+    ),
+    (
+        r"(\S+) is not a local folder and is not a valid model identifier",
+        "the model {0} was found neither here nor on the hub",
+    ),
+    (
+        r"(?:Repository Not Found|RepositoryNotFoundError).*?(https?://\S+)?",
+        "the model was not found on the hub; check its name",
+    ),
+    (
+        r"Can't load the configuration of '([^']+)'",
+        "the model {0} has no readable config.json; check its name or folder",
+    ),
+    (
+        r"Invalid repository ID or local directory specified: '([^']+)'",
+        "there is no model {0}, neither here nor on the hub",
+    ),
+    (
+        r"No module named '?([\w.]+)'?",
+        "the engine's Python lacks the module {0}; start it from the environment it is installed in",
+    ),
+    (r"Failed to infer device type", "the engine found no device that it can run on"),
+)
+WRAPPERS = ("Engine core initialization failed", "Engine core proc", "WorkerProc initialization failed")
+"""Lines that only say that something failed above."""
+PREFIX = re.compile(r"^(?:\([^()]*pid=\d+\) )?(?:(?:ERROR|WARNING|INFO|CRITICAL) [\d: -]+\[[^\]]*\] )?")
+EXCEPTION = re.compile(r"^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt|Exit)\b: ?(.+)")
+LOUD = re.compile(r"\b(?:error|fatal|cannot|can't|failed)\b", re.IGNORECASE)
+COMPILING = re.compile(
+    r" during inference: |Starting torch\.compile|torch\.compile took|Compiling a graph|Capturing CUDA graph|"
+    r"Graph capturing finished|[Aa]utotuning (?:kernel|for|of)"
+)
+"""Work that stops the engine and must not fall into a measured window."""
+LENGTH = 240
+
+
+def reason(log: str, exit_code: int | None) -> str:
+    """Why the engine failed, one clause. `log` is the end of its log."""
+    text = "\n".join(PREFIX.sub("", line.rstrip()) for line in log.splitlines())
+    for pattern, sentence in SIGNATURES:
+        match = re.search(pattern, text, re.DOTALL if ".*?" in pattern else 0)
+        if match:
+            return sentence.format(*(_short(g or "") for g in match.groups()))
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if EXCEPTION.match(line) and not any(w in line for w in WRAPPERS)]
+    said = causes[-1] if causes else next((line for line in reversed(lines) if LOUD.search(line)), None)
+    said = said or (lines[-1] if lines else None)
+    code = f"exit code {exit_code}" if exit_code is not None else "no exit code"
+    return f"{code}, its last words: {_short(said)}" if said else f"{code}, nothing in its log"
+
+
+def compiling(lines: list[str]) -> list[str]:
+    """The lines that tell of compilation, graph capture or autotuning."""
+    return [line for line in lines if COMPILING.search(line)]
+
+
+def _short(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= LENGTH else text[: LENGTH - 1] + "…"

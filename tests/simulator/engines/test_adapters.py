@@ -1,0 +1,138 @@
+"""Which engine is recognised, what is read from it, and what is said when it cannot be."""
+
+import aiohttp
+import pytest
+
+from windtunnel.simulator.engines.base import detect, root_of
+from windtunnel.simulator.engines.emulator import Emulator
+from windtunnel.simulator.engines.external import External
+from windtunnel.simulator.engines.launch import free_port
+from windtunnel.simulator.engines.vllm import Vllm, match_unit
+from windtunnel.traces.errors import EngineError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("typed", "root"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("http://127.0.0.1:8000/", "http://127.0.0.1:8000"),
+        ("https://host/prefix/v1/", "https://host/prefix"),
+    ],
+)
+def test_a_target_is_reduced_to_its_root(typed, root):
+    assert root_of(typed) == root
+
+
+@pytest.mark.parametrize("typed", ["127.0.0.1:8000", "ftp://host", "http://", "http:///v1", ""])
+def test_a_target_that_is_no_url_is_wrong_use(typed):
+    with pytest.raises(UsageError, match="expected a URL"):
+        root_of(typed)
+
+
+async def test_vllm_in_development_mode(fake_engine):
+    session, url, _ = await fake_engine()
+    adapter = await detect(url + "/v1", session)
+    assert isinstance(adapter, Vllm)
+    found = await adapter.probe(session, url)
+    assert (found.name, found.version, found.model, found.max_model_len) == ("vllm", "0.32.0", "tiny", 4096)
+    assert (found.block_size, found.kv_tokens, found.num_blocks, found.prefix_caching) == (128, 8960, 70, True)
+    seen = found.capabilities
+    assert all(getattr(seen, name) for name in seen.__struct_fields__), seen
+    assert found.flags["scheduler_config.max_num_seqs"] == 128
+    assert found.flags["model_config.model"] == "/models/tiny"
+    assert not any("port" in name or "instance" in name or "quantization" in name for name in found.flags)
+
+
+async def test_vllm_without_development_mode_is_read_from_its_metrics(fake_engine):
+    session, url, _ = await fake_engine(dev_mode=False, details=False)
+    found = await (await detect(url, session)).probe(session, url)
+    assert (found.block_size, found.kv_tokens, found.num_blocks, found.prefix_caching) == (128, 8960, 70, True)
+    seen = found.capabilities
+    assert not seen.reset
+    assert not seen.server_info
+    assert not seen.prompt_token_details
+    assert not seen.continuous_usage
+    assert seen.token_prompts
+    assert seen.metrics
+    assert seen.ignore_eos
+    assert found.flags["cache_config.num_gpu_blocks"] == "70"
+
+
+async def test_a_plain_openai_server(fake_engine):
+    session, url, _ = await fake_engine(
+        version=None, metrics=False, dev_mode=False, tokenize=False, completions=False, strict=True
+    )
+    adapter = await detect(url, session)
+    assert isinstance(adapter, External)
+    found = await adapter.probe(session, url)
+    assert (found.name, found.kv_tokens, found.prefix_caching) == ("openai", None, None)
+    seen = found.capabilities
+    assert seen.prompt_token_details
+    missing = (seen.token_prompts, seen.ignore_eos, seen.cache_salt, seen.tokenize, seen.metrics)
+    assert not any(missing)
+    assert await adapter.reset(session, url) == (False, f"{url} has no known way to reset its cache")
+
+
+async def test_the_emulator_says_that_it_is_one(fake_engine):
+    session, url, _ = await fake_engine(version="0.32.0+windtunnel", emulation={"gpu": "H100"})
+    adapter = await detect(url, session)
+    assert isinstance(adapter, Emulator)
+    found = await adapter.probe(session, url)
+    assert found.emulated
+    assert found.emulation == {"gpu": "H100"}
+    assert found.name == "windtunnel-emulator"
+
+
+async def test_a_reset_counts_only_when_the_body_says_success(fake_engine):
+    session, url, engine = await fake_engine()
+    assert (await Vllm().reset(session, url))[0] is True
+    engine.reset_success = False
+    done, why = await Vllm().reset(session, url)
+    assert not done
+    assert "requests still hold blocks" in why
+
+
+async def test_a_reset_without_development_mode_says_how_to_get_one(fake_engine):
+    session, url, _ = await fake_engine(dev_mode=False)
+    done, why = await Vllm().reset(session, url)
+    assert not done
+    assert "VLLM_SERVER_DEV_MODE=1" in why
+
+
+async def test_a_model_that_is_not_served_names_those_that_are(fake_engine):
+    session, url, _ = await fake_engine(models=[{"id": "a"}, {"id": "b"}])
+    adapter = await detect(url, session)
+    assert (await adapter.probe(session, url, "b")).model == "b"
+    assert (await adapter.probe(session, url)).models == ("a", "b")
+    with pytest.raises(EngineError, match=r"does not serve the model 'c'; it serves a, b"):
+        await adapter.probe(session, url, "c")
+
+
+async def test_nothing_listens():
+    url = f"http://127.0.0.1:{free_port()}"
+    async with aiohttp.ClientSession() as session:
+        with pytest.raises(EngineError, match="nothing listens there") as caught:
+            await detect(url, session)
+    assert url in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+async def test_a_server_that_wants_a_key(fake_engine):
+    session, url, _ = await fake_engine(key="secret")
+    with pytest.raises(EngineError, match="set OPENAI_API_KEY"):
+        await External().probe(session, url)
+
+
+async def test_a_server_that_is_no_model_server(fake_engine):
+    session, url, _ = await fake_engine(models=[])
+    with pytest.raises(EngineError, match="no OpenAI-compatible server"):
+        await External().probe(session, url)
+
+
+def test_hybrid_models_match_in_larger_units_than_a_block():
+    assert (
+        match_unit({"block_size": 16, "effective_attention_block_size": 528, "cache_hit_alignment_tokens": 8320})
+        == 8320
+    )
+    assert match_unit({"block_size": "128", "cache_hit_alignment_tokens": None}) == 128
+    assert match_unit({}) is None
