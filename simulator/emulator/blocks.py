@@ -1,0 +1,182 @@
+"""The pool of KV blocks and its prefix cache, by the rules of vLLM's V1 block pool.
+
+Free blocks form one queue. Its front is taken first; a block that holds cached tokens goes to the tail when it is
+freed, so that the cache is evicted least recently used first, and one that holds none goes to the front. A cached block
+stays findable until it is taken for other tokens. Blocks are numbers, and the queue lives in two lists of links, so
+that the pool costs the same memory on the first step and after a million of them.
+"""
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
+
+Tokens = NDArray[np.uint32]
+"""Token ids of a prompt."""
+
+NULL_BLOCK = 0
+"""Stands for a position without a block; never free, never cached."""
+
+_MIX = np.random.Generator(np.random.Philox(key=0x5EED)).integers(1, 2**63, size=65_536, dtype=np.uint64) | np.uint64(1)
+
+
+def salt_seed(salt: str | None) -> int:
+    """The parent of a first block's hash: requests with different salts share no block."""
+    if salt is None:
+        return 0
+    return int.from_bytes(blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big") + 1
+
+
+def chain_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
+    """One hash for each full block of `tokens`, each depending on everything before it through `parent`.
+
+    Contents are mixed in one vector operation (odd multipliers, so that a changed token changes the sum), and chained
+    by the interpreter's hash of integer pairs, which is the same on every 64-bit machine.
+    """
+    full = len(tokens) // block_size
+    if full == 0:
+        return []
+    rows = tokens[: full * block_size].reshape(full, block_size).astype(np.uint64)
+    contents = (rows * _MIX[:block_size]).sum(axis=1, dtype=np.uint64).tolist()
+    return list(accumulate(contents, lambda before, content: hash((before, content)), initial=parent))[1:]
+
+
+class BlockPool:
+    """`count` blocks, of which block 0 is the null block."""
+
+    def __init__(self, count: int, *, caching: bool = True) -> None:
+        if count < 2:
+            raise ValueError("a pool needs the null block and at least one more")
+        self.count = count
+        self.caching = caching
+        self.free_count = count - 1
+        self.references = [0] * count
+        self._hash: list[int | None] = [None] * count
+        self._first: dict[int, int] = {}
+        """Hash to the block found by a lookup."""
+        self._twins: dict[int, list[int]] = {}
+        """Hash to further blocks with the same tokens, oldest first: duplicates are not merged."""
+        # A ring of free blocks through index `count`, which belongs to no block.
+        self._next = [*range(1, count + 1), 1]
+        self._previous = [0, count, *range(1, count)]
+
+    @property
+    def usage(self) -> float:
+        """Share of the usable blocks that requests hold; cached blocks without a holder count as free."""
+        return 1.0 - self.free_count / (self.count - 1)
+
+    @property
+    def cached_blocks(self) -> int:
+        return len(self._first) + sum(len(twins) for twins in self._twins.values())
+
+    def find(self, hashes: Sequence[int], most: int) -> list[int]:
+        """Blocks of the longest cached prefix of `hashes`, at most `most` of them."""
+        if not self.caching:
+            return []
+        found: list[int] = []
+        first = self._first
+        for key in hashes[:most]:
+            block = first.get(key)
+            if block is None:
+                break
+            found.append(block)
+        return found
+
+    def count_free(self, blocks: Iterable[int]) -> int:
+        """How many of `blocks` have no holder and so sit in the free queue."""
+        references = self.references
+        return sum(1 for block in blocks if references[block] == 0)
+
+    def hold(self, blocks: Iterable[int]) -> None:
+        """One more holder for each of `blocks`; those that were free leave the queue."""
+        references, after, before = self.references, self._next, self._previous
+        for block in blocks:
+            if references[block] == 0:
+                left, right = before[block], after[block]
+                after[left], before[right] = right, left
+                self.free_count -= 1
+            references[block] += 1
+
+    def take(self, wanted: int) -> list[int]:
+        """`wanted` blocks from the front of the free queue; what they cached is evicted."""
+        if wanted > self.free_count:
+            raise ValueError("the pool has fewer free blocks than were asked for")
+        taken: list[int] = []
+        after, references, hashes = self._next, self.references, self._hash
+        end = self.count
+        block = after[end]
+        for _ in range(wanted):
+            taken.append(block)
+            references[block] = 1
+            if hashes[block] is not None:
+                self._forget(block)
+            block = after[block]
+        after[end] = block
+        self._previous[block] = end
+        self.free_count -= wanted
+        return taken
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """One holder less for each, in the given order; callers pass a request's blocks last first."""
+        references, hashes = self.references, self._hash
+        soon: list[int] = []
+        late: list[int] = []
+        for block in blocks:
+            references[block] -= 1
+            if references[block] == 0:
+                (soon if hashes[block] is None else late).append(block)
+        self._link(self.count, soon, self._next[self.count])
+        self._link(self._previous[self.count], late, self.count)
+        self.free_count += len(soon) + len(late)
+
+    def cache(self, blocks: Sequence[int], hashes: Sequence[int]) -> None:
+        """Make full blocks findable by the hashes of their tokens."""
+        if not self.caching:
+            return
+        first, held = self._first, self._hash
+        for block, key in zip(blocks, hashes, strict=True):
+            held[block] = key
+            if first.setdefault(key, block) != block:
+                self._twins.setdefault(key, []).append(block)
+
+    def reset(self) -> bool:
+        """Forget everything cached; refused while any block is held."""
+        if self.free_count != self.count - 1:
+            return False
+        self._first.clear()
+        self._twins.clear()
+        self._hash = [None] * self.count
+        return True
+
+    def free_order(self) -> list[int]:
+        """The free queue, front first."""
+        order: list[int] = []
+        block = self._next[self.count]
+        while block != self.count:
+            order.append(block)
+            block = self._next[block]
+        return order
+
+    def _link(self, left: int, blocks: list[int], right: int) -> None:
+        after, before = self._next, self._previous
+        for block in blocks:
+            after[left], before[block] = block, left
+            left = block
+        after[left], before[right] = right, left
+
+    def _forget(self, block: int) -> None:
+        key = self._hash[block]
+        assert key is not None
+        self._hash[block] = None
+        twins = self._twins.get(key)
+        if self._first[key] != block:
+            assert twins is not None
+            twins.remove(block)
+        elif twins:
+            self._first[key] = twins.pop(0)
+        else:
+            del self._first[key]
+        if twins is not None and not twins:
+            del self._twins[key]

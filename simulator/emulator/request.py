@@ -1,0 +1,105 @@
+"""One request as the scheduler sees it: known tokens, computed tokens, blocks."""
+
+from typing import Literal, Protocol
+
+import numpy as np
+
+from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
+
+FinishReason = Literal["stop", "length", "abort"]
+
+
+class Script(Protocol):
+    """The tokens that the emulated model will produce for one request, the same on every ask."""
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        """Output tokens `start` to `stop - 1`."""
+        ...
+
+
+class Request:
+    """Mutable state of one request. Token counts throughout; positions count from the prompt's first token."""
+
+    __slots__ = (
+        "arrival",
+        "block_size",
+        "blocks",
+        "cached_blocks",
+        "computed",
+        "created",
+        "ends",
+        "finished",
+        "hashes",
+        "hit",
+        "key",
+        "known",
+        "max_tokens",
+        "output",
+        "pending",
+        "placeholders",
+        "preemptions",
+        "priority",
+        "prompt_tokens",
+        "reason",
+        "script",
+        "seed",
+    )
+
+    def __init__(
+        self,
+        key: str,
+        prompt: Tokens,
+        script: Script,
+        max_tokens: int,
+        *,
+        block_size: int,
+        ends: int | None = None,
+        salt: str | None = None,
+        priority: int = 0,
+        arrival: int = 0,
+    ) -> None:
+        self.key = key
+        self.script = script
+        self.max_tokens = max_tokens
+        self.ends = max_tokens if ends is None else min(ends, max_tokens)
+        """Output length at which the request is over."""
+        self.reason: FinishReason = "stop" if ends is not None and ends <= max_tokens else "length"
+        self.priority = priority
+        self.arrival = arrival
+        self.prompt_tokens = len(prompt)
+        self.known = len(prompt)
+        """Prompt and returned output tokens."""
+        self.computed = 0
+        """Tokens whose KV is computed or being computed by a scheduled step."""
+        self.placeholders = 0
+        """Output tokens that scheduled steps will produce and that have not returned."""
+        self.output: list[int] = []
+        self.blocks: list[int] = []
+        self.cached_blocks = 0
+        """Leading blocks that the prefix cache knows."""
+        self.preemptions = 0
+        self.finished: FinishReason | None = None
+        self.hit: int | None = None
+        """Prompt tokens found in the prefix cache at the first admission; None before it."""
+        self.created: int | None = None
+        """Prompt tokens that this request put into the cache, as of its first output token."""
+        self.block_size = block_size
+        self.seed = salt_seed(salt)
+        self.hashes = chain_hashes(prompt, block_size, self.seed)
+        self.pending = prompt[len(self.hashes) * block_size :].tolist()
+        """Known tokens after the last hashed block."""
+
+    def append(self, count: int) -> list[int]:
+        """The next `count` output tokens return; the hashes of blocks that became full are added."""
+        done = len(self.output)
+        tokens = self.script.tokens(done, done + count)
+        self.output += tokens
+        self.known += count
+        self.pending += tokens
+        if len(self.pending) >= self.block_size:
+            fresh = chain_hashes(
+                np.array(self.pending, dtype=np.uint32), self.block_size, self.hashes[-1] if self.hashes else self.seed
+            )
+            self.hashes += fresh
+            del self.pending[: len(fresh) * self.block_size]
+        return tokens
