@@ -1,0 +1,356 @@
+"""One agent as the screen shows it, and the rules by which events change it."""
+
+from collections import deque
+from typing import Literal
+
+from msgspec import Struct, field
+
+from windtunnel.agents.events import AgentProgress, AgentState, CallEnd, CallStart, SessionEnd, SessionStart, WaitStart
+from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.calls import NS
+
+KEPT_CALLS = 128
+KEPT_SPANS = 256
+KEPT_TREND = 12
+MISS_FLOOR = 256
+MISS_SHARE = 0.05
+"""A turn missed the cache when it missed more expected tokens than the floor and this share of its prompt."""
+
+_ORDER: dict[AgentState, int] = {"decode": 5, "prefill": 4, "queue": 3, "tool": 2, "wait": 1}
+_FINISHED: dict[str, AgentState] = {"completed": "done", "failed": "failed", "cut": "cut"}
+IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
+
+
+class CallLine(Struct, frozen=True, gc=False):
+    """One ended call, for an agent's list of turns."""
+
+    thread: int
+    call: int
+    turn: int
+    turns: int
+    kind: str
+    t_start: int
+    t_end: int
+    prompt_tokens: int | None
+    cached_tokens: int | None
+    missed_tokens: int | None
+    """Expected in the cache and not found there; None where either is not known."""
+    miss_cause: str
+    """In words; empty when nothing was missed."""
+    completion_tokens: int | None
+    ttft_s: float | None
+    tpot_s: float | None
+    e2e_s: float | None
+    waited_s: float
+    """Waits of its thread before it, replayed."""
+    wait_label: str
+    recorded_latency_s: float | None
+    failure: str | None
+    cut: bool
+
+
+class Span(Struct, frozen=True, gc=False):
+    """A stretch of one thread, for the lane picture."""
+
+    thread: int
+    kind: Literal["model", "tool", "wait"]
+    start: int
+    end: int
+
+
+class Activity(Struct):
+    """What one thread of an agent is doing."""
+
+    thread: int
+    state: AgentState
+    since: int
+    call: int = 0
+    turn: int = 0
+    turns: int = 0
+    prompt: int = 0
+    tokens: int = 0
+    tail: str = ""
+    label: str = ""
+    cause: str = ""
+    planned_s: float | None = None
+    preemptions: float = 0.0
+    request_id: str = ""
+    marks: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=6))
+    """Recent (t, tokens), for the speed."""
+
+    def tok_s(self) -> float | None:
+        if len(self.marks) < 2:
+            return None
+        (t0, n0), (t1, n1) = self.marks[0], self.marks[-1]
+        return (n1 - n0) * NS / (t1 - t0) if t1 > t0 else None
+
+
+class Row(Struct):
+    """An agent. `version` grows with every change, so that a screen redraws only what changed."""
+
+    agent: int
+    version: int = 0
+    state: AgentState = "idle"
+    since_t: int = 0
+    """When the state began, ns since the origin."""
+    session: str = ""
+    session_since_t: int = 0
+    title: str = ""
+    trace: str = ""
+    copy: int = 0
+    thread: int = 0
+    thread_label: str = ""
+    """Empty for the main agent, `↳2` for the second sub-agent."""
+    live_threads: int = 0
+    turn: int = 0
+    turns: int = 0
+    calls_done: int = 0
+    calls_total: int = 0
+    context_tokens: int = 0
+    """Prompt of the shown thread's latest call and what it has generated."""
+    cached_share: float | None = None
+    """Of the latest ended call that reported it."""
+    expected_share: float | None = None
+    missed_cache: bool = False
+    miss_cause: str = ""
+    ttft_s: float | None = None
+    """Of the latest ended call."""
+    tok_s: float | None = None
+    """Now; None while nothing is generated."""
+    call_tokens: int = 0
+    """Output tokens of the running call."""
+    tool: str = ""
+    """Label of the tool that runs."""
+    wait_cause: str = ""
+    wait_planned_s: float | None = None
+    tail: str = ""
+    failure: str = ""
+    """Why the latest session failed."""
+    sessions_done: int = 0
+    sessions_failed: int = 0
+    trend: tuple[float, ...] = ()
+    """Tokens per second of the latest calls, oldest first."""
+
+    def waited_s(self, now: int) -> float:
+        return max(0.0, (now - self.since_t) / NS)
+
+
+class Agent:
+    """A row with what is kept behind it."""
+
+    def __init__(self, number: int) -> None:
+        self.row = Row(number)
+        self.live = False
+        """Has a session."""
+        self.activities: dict[int, Activity] = {}
+        self.calls: deque[CallLine] = deque(maxlen=KEPT_CALLS)
+        self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
+        self._ended: dict[int, int] = {}
+        """Thread to the end of its latest call."""
+        self._waited: dict[int, tuple[float, str]] = {}
+        self._counts: dict[int, tuple[int, int]] = {}
+        """Thread to (turn, turns) of its latest call."""
+
+    @property
+    def in_flight(self) -> int:
+        """Calls in flight."""
+        return sum(activity.state in IN_FLIGHT for activity in self.activities.values())
+
+    @property
+    def in_tool(self) -> bool:
+        return self.live and self.row.state == "tool"
+
+    @property
+    def waiting(self) -> bool:
+        return self.live and self.row.state == "wait"
+
+    @property
+    def live_tokens(self) -> int:
+        """Output tokens of the calls in flight."""
+        return sum(activity.tokens for activity in self.activities.values())
+
+    def failed_call(self, reason: str | None) -> bool:
+        """Whether a call of this session failed with this reason."""
+        return any(line.failure == reason and line.t_end >= self.row.session_since_t for line in self.calls)
+
+    def begin(self, event: SessionStart) -> None:
+        """A new session: nothing of the one before runs on."""
+        for held in (self.activities, self._ended, self._waited, self._counts):
+            held.clear()
+        old = self.row
+        self.live = True
+        self.row = Row(
+            agent=old.agent,
+            version=old.version + 1,
+            state="wait",
+            since_t=event.t,
+            session=event.session,
+            session_since_t=event.t,
+            title=event.title,
+            trace=event.trace,
+            copy=event.copy,
+            turn=event.first_turn,
+            turns=event.turns_total,
+            calls_total=event.calls_total,
+            sessions_done=old.sessions_done,
+            sessions_failed=old.sessions_failed,
+            trend=old.trend,
+        )
+
+    def finish(self, event: SessionEnd) -> None:
+        self.activities.clear()
+        self.live = False
+        self.settle(event.t)
+        row = self.row
+        row.state, row.since_t = _FINISHED[event.status], event.t
+        row.sessions_done += event.status == "completed"
+        row.sessions_failed += event.status == "failed"
+        row.failure = event.reason or "" if event.status == "failed" else ""
+
+    def call_start(self, event: CallStart, preemptions: float) -> None:
+        self._counts[event.thread] = event.turn, event.turns
+        self.activities[event.thread] = Activity(
+            thread=event.thread,
+            state="prefill",
+            since=event.t,
+            call=event.call,
+            turn=event.turn,
+            turns=event.turns,
+            prompt=event.expected_prompt_tokens,
+            preemptions=preemptions,
+            request_id=event.request_id,
+        )
+        self.settle(event.t)
+
+    def progress(self, t: int, seen: AgentProgress) -> int:
+        """Returns by how many tokens the call grew."""
+        activity = self.activities.get(seen.thread)
+        if activity is None or activity.call != seen.call or activity.state not in IN_FLIGHT:
+            return 0
+        grown = seen.tokens - activity.tokens
+        activity.tokens = seen.tokens
+        activity.tail = seen.tail
+        if seen.state != activity.state and seen.state in IN_FLIGHT:
+            activity.state, activity.since = seen.state, t
+        if activity.state == "decode":
+            activity.marks.append((t, seen.tokens))
+        self.settle(t)
+        return grown
+
+    def wait_start(self, event: WaitStart) -> None:
+        self.activities[event.thread] = Activity(
+            thread=event.thread,
+            state="tool" if event.cause == "tool" else "wait",
+            since=event.t,
+            call=event.call,
+            label=event.label,
+            cause=event.cause,
+            planned_s=event.seconds,
+        )
+        self.settle(event.t)
+
+    def wait_end(self, thread: int, t: int) -> None:
+        activity = self.activities.get(thread)
+        if activity is None or activity.state in IN_FLIGHT:
+            return
+        del self.activities[thread]
+        waited, _ = self._waited.get(thread, (0.0, ""))
+        self._waited[thread] = waited + (t - activity.since) / NS, activity.label or activity.cause
+        self.spans.append(Span(thread, "tool" if activity.state == "tool" else "wait", activity.since, t))
+        self.settle(t)
+
+    def call_end(self, event: CallEnd, preemptions: float) -> CallLine:
+        """Closes the call; the figures of its end replace what progress had guessed."""
+        activity = self.activities.get(event.thread)
+        began = event.t_sent if event.t_sent is not None else event.t_intended
+        preempted = False
+        if activity is not None and activity.request_id == event.request_id:
+            preempted = preemptions > activity.preemptions
+            del self.activities[event.thread]
+        line = self._line(event, began, preempted=preempted)
+        self.calls.append(line)
+        self.spans.append(Span(event.thread, "model", began, line.t_end))
+        self._ended[event.thread] = line.t_end
+        self._waited.pop(event.thread, None)
+        self._show(event, line)
+        self.settle(event.t)
+        return line
+
+    def _line(self, event: CallEnd, began: int, *, preempted: bool) -> CallLine:
+        turn, turns = self._counts.get(event.thread, (0, 0))
+        waited, label = self._waited.get(event.thread, (0.0, ""))
+        missed, cause = self._miss(event, began, preempted=preempted)
+        return CallLine(
+            thread=event.thread,
+            call=event.call,
+            turn=turn,
+            turns=turns,
+            kind=event.kind,
+            t_start=began,
+            t_end=of_call.ended_ns(event),
+            prompt_tokens=event.prompt_tokens,
+            cached_tokens=event.cached_tokens,
+            missed_tokens=missed,
+            miss_cause=cause,
+            completion_tokens=event.completion_tokens,
+            ttft_s=of_call.ttft_s(event),
+            tpot_s=of_call.tpot_s(event),
+            e2e_s=of_call.e2e_s(event),
+            waited_s=waited,
+            wait_label=label,
+            recorded_latency_s=event.recorded_latency_s,
+            failure=event.failure,
+            cut=event.cut,
+        )
+
+    def _miss(self, event: CallEnd, began: int, *, preempted: bool) -> tuple[int | None, str]:
+        if event.cached_tokens is None or event.expected_cached_tokens is None:
+            return None, ""
+        missed = max(0, event.expected_cached_tokens - event.cached_tokens)
+        if missed <= max(MISS_FLOOR, MISS_SHARE * (event.prompt_tokens or event.expected_prompt_tokens)):
+            return missed, ""
+        if preempted:
+            return missed, "preempted"
+        ended = self._ended.get(event.thread)
+        if ended is None:
+            return missed, "cold"
+        return missed, f"evicted during a {(began - ended) / NS:.0f} s gap"
+
+    def _show(self, event: CallEnd, line: CallLine) -> None:
+        row = self.row
+        if event.failure is None and not event.cut:
+            row.calls_done += 1
+        if line.ttft_s is not None:
+            row.ttft_s = line.ttft_s
+        if event.cached_tokens is not None and event.prompt_tokens:
+            row.cached_share = event.cached_tokens / event.prompt_tokens
+            row.missed_cache, row.miss_cause = bool(line.miss_cause), line.miss_cause
+            if event.expected_cached_tokens is not None:
+                row.expected_share = event.expected_cached_tokens / event.prompt_tokens
+        if line.tpot_s:
+            row.trend = (*row.trend[-KEPT_TREND + 1 :], 1 / line.tpot_s)
+        if event.prompt_tokens is not None and event.thread == row.thread:
+            row.context_tokens = event.prompt_tokens + (event.completion_tokens or 0)
+
+    def settle(self, t: int) -> None:
+        """Shows the thread that matters most: generating before prefilling before tools before waiting."""
+        row = self.row
+        row.version += 1
+        row.live_threads = len(self.activities)
+        row.tok_s, row.call_tokens, row.tail, row.tool = None, 0, "", ""
+        row.wait_cause, row.wait_planned_s = "", None
+        if not self.activities:
+            if row.state in _ORDER:
+                row.state, row.since_t = "wait", t
+            return
+        shown = max(self.activities.values(), key=lambda a: (_ORDER.get(a.state, 0), -a.thread))
+        row.state, row.since_t, row.thread = shown.state, shown.since, shown.thread
+        row.thread_label = f"↳{shown.thread}" if shown.thread else ""
+        row.turn, row.turns = self._counts.get(shown.thread, (row.turn, row.turns))
+        if shown.state in IN_FLIGHT:
+            row.context_tokens = shown.prompt + shown.tokens
+            row.tok_s = shown.tok_s() if shown.state == "decode" else None
+            row.call_tokens, row.tail = shown.tokens, shown.tail
+        else:
+            row.tool = shown.label if shown.state == "tool" else ""
+            row.wait_cause, row.wait_planned_s = shown.cause, shown.planned_s

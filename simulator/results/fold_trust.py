@@ -1,0 +1,141 @@
+"""Whether the run looks valid so far: the rules of `validity` on figures that are kept up to date event by event."""
+
+from typing import TYPE_CHECKING
+
+from windtunnel.agents.events import CallEnd, ClientSample, EngineSample, GpuSample, Note, Phase
+from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.validity import (
+    FOREIGN_WINDOW_LIMIT,
+    ONLY_IN_WINDOW,
+    Facts,
+    harmful_throttles,
+    judge,
+    more_than,
+)
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.results.fold import Fold
+
+FOREIGN_AFTER_NS = 10 * NS
+SETTLED_S = 5.0
+"""Means of a window younger than this say nothing yet."""
+
+
+class Trust:
+    def __init__(self) -> None:
+        self.live_s = 0.0
+        self.in_flight_s = 0.0
+        self.in_tool_s = 0.0
+        self.waiting_s = 0.0
+        self.window_s = 0.0
+        self.cpu: float | None = None
+        """The client's share of a core, mean of the window; before it, the latest."""
+        self._lag: dict[int, int] = {}
+        self._lag_n = 0
+        self._cpu_sum = 0.0
+        self._cpu_n = 0
+        self._throttled = False
+        self._other = False
+        self._foreign = False
+        self._notes: list[str] = []
+        self._herd: list[tuple[int, int | None]] = []
+        self._first_token: int | None = None
+        self._engine_base: tuple[int, float, int] | None = None
+
+    @property
+    def in_flight_mean(self) -> float | None:
+        """Calls in flight, mean over the window so far."""
+        return self.in_flight_s / self.window_s if self.window_s else None
+
+    @property
+    def lag_p99_s(self) -> float | None:
+        """Event-loop lag of the client in the window so far; before it, since the start."""
+        if not self._lag_n:
+            return None
+        below = 0
+        for lag in sorted(self._lag):
+            below += self._lag[lag]
+            if below >= 0.99 * self._lag_n:
+                return lag / 1e6
+        return None
+
+    def add_live(self, seconds: float, in_flight: int, in_tool: int, waiting: int, live: int) -> None:
+        self.window_s += seconds
+        self.in_flight_s += seconds * in_flight
+        self.in_tool_s += seconds * in_tool
+        self.waiting_s += seconds * waiting
+        self.live_s += seconds * live
+
+    def phase(self, event: Phase) -> None:
+        if event.phase == "steady":
+            self._lag.clear()
+            self._lag_n = self._cpu_n = 0
+            self._cpu_sum = 0.0
+
+    def client_sample(self, event: ClientSample, *, counts: bool) -> None:
+        """`counts` is false once the window is over: what comes later changes nothing."""
+        if not counts:
+            return
+        for lag in event.lag_us:
+            # Three digits are kept, so that the table stays small.
+            step = 10 ** max(0, len(str(lag)) - 3)
+            rounded = lag // step * step
+            self._lag[rounded] = self._lag.get(rounded, 0) + 1
+        self._lag_n += len(event.lag_us)
+        if event.cpu is not None:
+            self._cpu_sum += event.cpu
+            self._cpu_n += 1
+            self.cpu = self._cpu_sum / self._cpu_n
+
+    def gpu_sample(self, event: GpuSample, *, steady: bool) -> None:
+        if steady:
+            self._throttled |= harmful_throttles(event.throttle)
+            self._other |= bool(event.other_processes)
+
+    def note(self, event: Note, *, steady: bool) -> None:
+        if event.reason is not None and (steady or event.reason not in ONLY_IN_WINDOW):
+            self._notes.append(event.reason)
+
+    def engine_sample(self, event: EngineSample, output_tokens: int, *, steady: bool) -> None:
+        if not steady or event.generation_tokens is None:
+            return
+        if self._engine_base is None:
+            self._engine_base = event.t, event.generation_tokens, output_tokens
+            return
+        t, theirs, ours = self._engine_base
+        if event.t - t >= FOREIGN_AFTER_NS:
+            self._foreign = more_than(event.generation_tokens - theirs, output_tokens - ours, FOREIGN_WINDOW_LIMIT)
+
+    def call_end(self, event: CallEnd) -> None:
+        """Keeps the calls that were sent before the run's first token: see `facts.isolated`."""
+        if event.t_first is not None and (self._first_token is None or event.t_first < self._first_token):
+            self._first_token = event.t_first
+            self._herd = [call for call in self._herd if call[0] <= event.t_first]
+        if event.t_sent is not None and (self._first_token is None or event.t_sent <= self._first_token):
+            self._herd.append((event.t_sent, event.cached_tokens))
+
+    def _isolated(self) -> bool:
+        """Judged from the herd's ended calls; no figure is no reason while the run goes on."""
+        reported = [cached for _, cached in self._herd if cached is not None]
+        return not reported or min(reported) == 0
+
+    def reasons(self, fold: "Fold") -> tuple[str, ...]:
+        measured = fold.window is not None
+        ending = "run_failed" if fold.status == "failed" else None
+        return judge(
+            Facts(
+                steady=measured or not fold.ended,
+                client_lag_p99_s=self.lag_p99_s if measured else None,
+                client_cpu=self.cpu if measured else None,
+                agents=len(fold.agents),
+                live_mean=self.live_s / self.window_s if self.window_s > SETTLED_S else None,
+                sessions_started=fold.sessions["started"],
+                sessions_failed=fold.sessions["failed"],
+                isolated=self._isolated(),
+                foreign=self._foreign,
+                throttled=self._throttled,
+                other_processes=self._other,
+                ending=ending,
+                notes=tuple(self._notes),
+            )
+        )

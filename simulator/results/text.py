@@ -1,0 +1,183 @@
+"""The summary for people: plain text, 80 columns, the answer first. What was not reported says so."""
+
+import textwrap
+
+from windtunnel.simulator.results.metrics import METRICS
+from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary
+from windtunnel.simulator.results.validity import in_words
+
+WIDTH = 80
+MISSING = "not reported"
+_LATENCIES = ("ttft_s", "ttft_visible_s", "ttft_tool_s", "tpot_s", "itl_s", "e2e_s", "tool_wait_s", "makespan_s")
+_LABEL = 14
+
+
+def render_summary(summary: Summary) -> str:
+    """Lines of at most 80 columns, ending with a line end."""
+    sections = (
+        _headline(summary),
+        _validity(summary),
+        _throughput(summary),
+        _latencies(summary),
+        _engine(summary),
+        _failures(summary),
+        _slo(summary.slo),
+        [f"run folder    {summary.run_dir}"] if summary.run_dir else [],
+    )
+    return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
+
+
+def _headline(summary: Summary) -> list[str]:
+    flight = f"{summary.in_flight_mean:.1f}" if summary.in_flight_mean is not None else "unknown number"
+    lines = [f"{count(summary.agents, 'agent')}, {flight} in flight"]
+    engine = summary.engine
+    parts = [part for part in (engine.name, engine.version, engine.model) if part]
+    lines.append(" · ".join(parts) if parts else "engine not named")
+    if summary.emulated:
+        lines.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+    return [line[:WIDTH] for line in lines]
+
+
+def _validity(summary: Summary) -> list[str]:
+    ending = summary.status if summary.status_reason is None else f"{summary.status} ({summary.status_reason})"
+    lines = [f"{ending}; {'valid' if summary.valid else 'NOT VALID:'}"]
+    for reason in summary.invalid_reasons:
+        lines += _wrapped(f"{reason}: {in_words(reason)}", "  - ")
+    return lines
+
+
+def _throughput(summary: Summary) -> list[str]:
+    window = f"window {summary.window_s:.1f} s" if summary.window_s else "no measured window"
+    rates = [
+        _figure(summary.output_tokens_per_s, "tokens/s out"),
+        _figure(summary.prompt_tokens_per_s, "tokens/s in"),
+        f"{window} of {summary.duration_s:.1f} s",
+    ]
+    agents = [
+        _figure(summary.in_tool_mean, "in tool"),
+        _figure(summary.waiting_mean, "waiting"),
+        f"duty cycle {percent(summary.duty_cycle)}",
+    ]
+    sessions = [
+        f"{summary.sessions_started:,} started",
+        f"{summary.sessions_completed:,} completed",
+        f"{summary.sessions_failed:,} failed",
+        f"{summary.sessions_cut:,} cut",
+        f"of {count(summary.distinct_traces, 'trace')}",
+    ]
+    calls = [f"{summary.calls:,} started", f"{summary.failed_calls:,} failed", f"{summary.calls_cut:,} cut"]
+    if summary.calls_without_usage:
+        calls.append(f"{summary.calls_without_usage:,} without usage")
+    cache = [f"{percent(summary.cache_hit_ratio)} hit", f"could be {percent(summary.expected_cache_hit_ratio)}"]
+    if summary.reprefilled_tokens:
+        cache.append(f"{summary.reprefilled_tokens:,} tokens re-prefilled")
+    tokens = [
+        _figure(summary.output_tokens, "out"),
+        _figure(summary.prompt_tokens, "prompt"),
+        _figure(summary.cached_tokens, "cached"),
+    ]
+    work = [
+        _figure(summary.sessions_per_hour, "sessions/h"),
+        _figure(summary.session_equivalents_per_hour, "session equivalents/h"),
+    ]
+    stall = summary.stall_s_per_agent
+    rows = [
+        ("throughput", rates),
+        ("agents", agents),
+        ("cache", cache),
+        ("work", work),
+        ("stall", [MISSING if stall is None else f"{stall:.1f} s before first tokens, mean per agent"]),
+        ("sessions", sessions),
+        ("calls", calls),
+        ("tokens", tokens),
+    ]
+    if summary.lengths_from:
+        models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
+        rows.append(("lengths from", [", ".join(models)]))
+    return [line for label, parts in rows for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
+
+
+def _latencies(summary: Summary) -> list[str]:
+    if not summary.window_s:
+        return ["latency".ljust(_LABEL) + MISSING + ": no measured window"]
+    lines = ["latency".ljust(_LABEL) + "".join(f"{head:>11}" for head in ("n", "mean", "p50", "p90", "p99", "max"))]
+    lags = [name for name in ("client_lag_s", "dispatch_s", "throttled_s") if getattr(summary, name) is not None]
+    for name in (*_LATENCIES, *lags):
+        value: Distribution | None = getattr(summary, name)
+        label = METRICS[name].header.ljust(_LABEL)
+        if value is None:
+            if name not in {"ttft_tool_s", "makespan_s"}:
+                lines.append(label + f"{'none':>11}")
+            continue
+        numbers = (value.mean, value.p50, value.p90, value.p99, value.max)
+        lines.append(label + f"{value.n:>11,}" + "".join(f"{seconds(number):>11}" for number in numbers))
+    return lines
+
+
+def _engine(summary: Summary) -> list[str]:
+    engine, gpu = summary.engine, summary.gpu
+    parts = [
+        _figure(engine.running, "running"),
+        _figure(engine.waiting, "waiting"),
+        f"KV use {percent(engine.kv_usage)}",
+        f"hit ratio {percent(engine.hit_ratio)}",
+        _figure(engine.preemptions, "preemptions"),
+    ]
+    if engine.acceptance_length is not None:
+        parts.append(f"acceptance length {engine.acceptance_length:.2f}")
+    lines = _wrapped("   ".join(parts), "engine".ljust(_LABEL))
+    if gpu is not None:
+        watts = MISSING if gpu.power_w is None else f"{gpu.power_w:,.0f} W"
+        lines += _wrapped(f"{percent(gpu.utilisation)} busy   {watts}", f"{count(gpu.count, 'GPU')}".ljust(_LABEL))
+    return lines
+
+
+def _failures(summary: Summary) -> list[str]:
+    rows = enumerate(summary.failures.items())
+    return [f"{'' if row else 'failures':<{_LABEL}}{times:>7,}  {name}" for row, (name, times) in rows]
+
+
+def _slo(slo: SloResult | None) -> list[str]:
+    if slo is None:
+        return []
+    lines: list[str] = []
+    for condition in slo.conditions:
+        value = MISSING if condition.value is None else f"{condition.value:.4g}"
+        verdict = {True: "met", False: "not met", None: "unknown"}[condition.met]
+        lines.append(f"{'service level' if not lines else '':<{_LABEL}}{condition.condition}: {value}, {verdict}")
+    if slo.share is not None:
+        inside = f"{percent(slo.share)} of {slo.calls_judged:,} calls inside every limit"
+        lines.append(" " * _LABEL + inside)
+    return lines
+
+
+def _wrapped(text: str, head: str) -> list[str]:
+    # Two spaces and more stay together as separators; a figure and its unit are not torn apart.
+    glued = text.replace("   ", "\n").split("\n")
+    glued = [part.replace(" ", "\0") if len(glued) > 1 else part for part in glued]
+    lines = textwrap.wrap("   ".join(glued), WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    return [line.replace("\0", " ") for line in lines]
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return f"{unit} {MISSING}" if value is None else f"{number(value)} {unit}"
+
+
+def number(value: float) -> str:
+    """Thousands separated; one decimal where it says something."""
+    if isinstance(value, int) or value >= 1000 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:,.1f}"
+
+
+def percent(value: float | None) -> str:
+    return MISSING if value is None else f"{100 * value:.1f}%"
+
+
+def seconds(value: float) -> str:
+    """Seconds from 0.1 s on, milliseconds below."""
+    return f"{value:,.2f} s" if abs(value) >= 0.1 else f"{value * 1000:.2f} ms"
+
+
+def count(value: int, thing: str) -> str:
+    return f"{value:,} {thing}{'' if value == 1 else 's'}"
