@@ -1,0 +1,262 @@
+"""Threads of exchanges become a trace: prompts, calls in order, tool runs, and the waits between calls by cause."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windtunnel.traces.importers.context import Context, Step, Turn
+from windtunnel.traces.importers.fitting import calibrate_output
+from windtunnel.traces.importers.ledger import Ledger
+from windtunnel.traces.importers.pieces import Exchange, ThreadDraft, Tool, filler_piece
+from windtunnel.traces.model import Call, Header, Mark, Params, Thread, ToolRun, Trace, Usage, Wait
+
+CACHE_SLACK_TOKENS = 64
+"""A cached count lower by so little is a matter of where the provider's cache ends, not of the text."""
+SHORTEST_WAIT_S = 0.001
+
+
+class Rules(Struct, frozen=True):
+    """What a client's figures can be trusted for."""
+
+    exact_cache: bool = False
+    """The provider caches up to marked positions and keeps them for a stated time: a lower cached count within that
+    time and for the same model means that the text differs. Elsewhere caching depends on routing and load, and a low
+    count says nothing about the text."""
+
+
+class Placed(NamedTuple):
+    """An exchange with its prompt settled; `output` is the message id of its answer."""
+
+    thread: int
+    exchange: Exchange
+    step: Step
+    output: int | None
+
+
+def assemble(header: Header, threads: Sequence[ThreadDraft], rules: Rules) -> Trace:
+    """The trace of the threads, the first of which is the main agent; `header.started_at` is its time zero."""
+    ledger = Ledger(header.id)
+    placed = [p for i, thread in enumerate(threads) for p in _place(i, thread, ledger, header, rules)]
+    order = _in_time(placed)
+    ids = {(placed[at].thread, placed[at].exchange.key): new for new, at in enumerate(order)}
+    thread_ids = {t.key: i for i, t in enumerate(threads)}
+    zero = header.started_at or 0.0
+    previous: dict[int, int] = {}
+    calls: list[Call] = []
+    for new, at in enumerate(order):
+        calls.append(_call(new, placed[at], previous.get(placed[at].thread), thread_ids, zero))
+        previous[placed[at].thread] = new
+    tools = {tool.id: tool for p in placed for tool in p.exchange.tools}
+    owner = {tool.id: ids[p.thread, p.exchange.key] for p in placed for tool in p.exchange.tools}
+    runs = [_run(tool, owner[tool.id], thread_ids, zero) for at in order for tool in placed[at].exchange.tools]
+    waits: list[Wait] = []
+    last: dict[int, Exchange] = {}
+    for new, at in enumerate(order):
+        here = placed[at]
+        if here.thread in last:
+            waits.extend(_waits(new, last[here.thread], here.exchange, tools))
+        last[here.thread] = here.exchange
+    return Trace(
+        header=_with_edits(header, placed),
+        blocks=tuple(ledger.blocks),
+        messages=tuple(ledger.messages),
+        toolsets=tuple(ledger.toolsets),
+        threads=tuple(_thread(i, t, thread_ids, owner, calls) for i, t in enumerate(threads)),
+        calls=tuple(calls),
+        tool_runs=tuple(runs),
+        waits=tuple(waits),
+    )
+
+
+def _place(number: int, thread: ThreadDraft, ledger: Ledger, header: Header, rules: Rules) -> Iterator[Placed]:
+    before: Exchange | None = None
+    step: Step | None = None
+    context: Context | None = None
+    for exchange in thread.exchanges:
+        if exchange.output is not None:
+            hidden = filler_piece(0, header.id, thread.key, exchange.key, "reasoning")
+            trusted = None if exchange.marks.get("completion") == "estimated" else exchange.completion
+            exchange.output = calibrate_output(exchange.output, trusted, exchange.reasoning, hidden)
+        if context is None:
+            names = exchange.schemas.names if exchange.schemas else ()
+            front = (header.agent, header.agent_version or "", exchange.model or "", thread.role, *names)
+            context = Context(ledger, front, thread.key)
+        now = context.step(_turn(before, exchange, rules, first=step is None))
+        if before is not None and step is not None:
+            carried = before.output is not None and not exchange.reset
+            yield Placed(number, before, step, now.first_draft if carried else _answer(before, ledger))
+        before, step = exchange, now
+    if before is not None and step is not None:
+        yield Placed(number, before, step, _answer(before, ledger))
+
+
+def _answer(exchange: Exchange, ledger: Ledger) -> int | None:
+    return None if exchange.output is None else ledger.message(exchange.output)
+
+
+def _turn(before: Exchange | None, exchange: Exchange, rules: Rules, *, first: bool) -> Turn:
+    carried = [before.output] if before is not None and before.output is not None and not exchange.reset else []
+    exact = rules.exact_cache and exchange.cached is not None
+    return Turn(
+        drafts=[*carried, *exchange.fresh],
+        want=exchange.prompt,
+        human=exchange.human,
+        reset=exchange.reset,
+        diverged=_diverged(before, exchange) if exact and before is not None and not exchange.whole else None,
+        proven=(exchange.prompt or 0) if exchange.whole else (exchange.cached or 0) if exact else 0,
+        schemas=exchange.schemas,
+        shared=exchange.cached or None if exact and first else None,
+    )
+
+
+def _diverged(before: Exchange, exchange: Exchange) -> int | None:
+    """The token from which the prompt's text differs from the previous one's, as the cached count tells it.
+
+    The previous call left `cached + created` tokens in the cache. Fewer were found although that was recent enough to
+    be still there and the model is the same: the text after them differs. None found at all says nothing (another
+    machine, an early eviction), and neither does an expired entry.
+    """
+    if not exchange.cached or before.cached is None or before.created is None or before.model != exchange.model:
+        return None
+    if before.end is None or exchange.end is None or exchange.end - before.end >= before.ttl_s:
+        return None
+    left = before.cached + before.created
+    return exchange.cached if exchange.cached + CACHE_SLACK_TOKENS < left else None
+
+
+def _in_time(placed: list[Placed]) -> list[int]:
+    """Indices of the exchanges in order of their start, each thread's own order kept."""
+    latest: dict[int, float] = {}
+    keys: list[tuple[float, int]] = []
+    for at, p in enumerate(placed):
+        start = p.exchange.start
+        begun = latest.get(p.thread, 0.0)
+        latest[p.thread] = begun if start is None else max(begun, start)
+        keys.append((latest[p.thread], at))
+    return [at for _, at in sorted(keys)]
+
+
+def _since(moment: float | None, zero: float) -> float | None:
+    return None if moment is None else round(max(0.0, moment - zero), 6)
+
+
+def _call(new: int, p: Placed, base: int | None, thread_ids: dict[str, int], zero: float) -> Call:
+    e = p.exchange
+    return Call(
+        id=new,
+        thread=p.thread,
+        append=p.step.append,
+        base=base,
+        keep=p.step.keep if base is not None else 0,
+        tools=p.step.tools,
+        output=p.output,
+        usage=Usage(e.prompt, e.cached, e.completion, e.reasoning),
+        start_s=_since(e.start, zero),
+        end_s=_since(e.end, zero),
+        stop=e.stop,
+        model=e.model,
+        params=Params(max_tokens=e.max_tokens, reasoning_effort=e.effort),
+        kind=e.kind,
+        aborted=e.aborted,
+        joins=tuple(sorted({thread_ids[k] for k in e.joins if k in thread_ids} - {p.thread})),
+        marks=dict(e.marks),
+    )
+
+
+def _run(tool: Tool, call: int, thread_ids: dict[str, int], zero: float) -> ToolRun:
+    return ToolRun(
+        call=call,
+        tool_call_id=tool.id,
+        name=tool.name,
+        start_s=_since(tool.start, zero),
+        end_s=_since(tool.end, zero),
+        thread=None if tool.thread is None else thread_ids.get(tool.thread),
+        error=tool.error,
+        mark=tool.mark,
+    )
+
+
+def _thread(i: int, draft: ThreadDraft, ids: dict[str, int], owner: dict[str, int], calls: list[Call]) -> Thread:
+    if i == 0:
+        return Thread(id=0, name=draft.name)
+    spawn = owner.get(draft.tool_call_id or "")
+    if spawn is not None and calls[spawn].thread == i:
+        spawn = None
+    first = next((c.start_s for c in calls if c.thread == i), None)
+    begun = None if spawn is None else calls[spawn].end_s
+    delay = 0.0 if first is None else first - begun if begun is not None else first if spawn is None else 0.0
+    parent = calls[spawn].thread if spawn is not None else ids.get(draft.parent or "", 0)
+    return Thread(
+        id=i,
+        parent=0 if parent == i else parent,
+        spawn_call=spawn,
+        spawn_delay_s=round(max(0.0, delay), 6),
+        tool_call_id=draft.tool_call_id,
+        name=draft.name,
+        background=draft.background or spawn is None,
+    )
+
+
+def _waits(before_call: int, previous: Exchange, exchange: Exchange, tools: dict[str, Tool]) -> Iterator[Wait]:
+    """The time from the previous answer to this request, by cause, in the order: tools, sub-agents, person, client."""
+    answered = [tools[d.tool_call_id] for d in exchange.fresh if d.tool_call_id and d.tool_call_id in tools]
+    own = [t for t in answered if not t.blocking]
+    names = tuple(dict.fromkeys(t.name for t in own))
+    joined = bool(exchange.joins)
+    if previous.end is None or exchange.start is None:
+        yield from _unknown_waits(before_call, exchange, names, joined=joined)
+        return
+    begin, end = previous.end, max(exchange.start, previous.end)
+    mark: Mark = "derived" if "start" in exchange.marks or "end" in previous.marks else "recorded"
+    in_tools = _covered([(t.start, t.end) for t in own], begin, end)
+    if own:
+        yield Wait(before_call, "tool", round(in_tools, 6), names, mark)
+    rest = end - begin - in_tools
+    if joined:
+        busy_until = max([begin + in_tools, *(t.end for t in answered if t.blocking and t.end is not None)])
+        until = min(end, exchange.asked_at or end)
+        waited = until - begin - in_tools if not any(t.blocking for t in answered) else busy_until - begin - in_tools
+        waited = min(max(0.0, waited), rest)
+        yield Wait(before_call, "subagent", round(waited, 6), (), mark)
+        rest -= waited
+    if exchange.human:
+        typed = rest if exchange.asked_at is None else min(rest, max(0.0, rest - (end - exchange.asked_at)))
+        yield Wait(before_call, "human", round(typed, 6), (), mark)
+        rest -= typed
+    if rest >= SHORTEST_WAIT_S:
+        yield Wait(before_call, "client", round(rest, 6), (), mark)
+
+
+def _unknown_waits(before_call: int, exchange: Exchange, names: tuple[str, ...], *, joined: bool) -> Iterator[Wait]:
+    if names:
+        yield Wait(before_call, "tool", None, names, "estimated")
+    if joined:
+        yield Wait(before_call, "subagent", None, (), "estimated")
+    if exchange.human:
+        yield Wait(before_call, "human", None, (), "estimated")
+
+
+def _covered(spans: list[tuple[float | None, float | None]], begin: float, end: float) -> float:
+    """Length of the union of the spans inside [begin, end]."""
+    known = sorted((max(a, begin), min(b, end)) for a, b in spans if a is not None and b is not None)
+    total, reached = 0.0, begin
+    for a, b in known:
+        if b > reached:
+            total += b - max(a, reached)
+            reached = b
+    return total
+
+
+def _with_edits(header: Header, placed: list[Placed]) -> Header:
+    """Notes that say how often the text was rebuilt and by which evidence."""
+    said = {
+        "reset": "calls start from a compacted context",
+        "shrunk": "prompts are shorter than the text before them: cut at the end",
+        "diverged": "prompts differ from the one before at the token that the cached count names",
+        "dropped_reasoning": "prompts dropped the reasoning of the turn before",
+    }
+    counts = {edit: sum(edit in p.step.edits for p in placed) for edit in said}
+    notes = tuple(f"{n} {said[edit]}" for edit, n in counts.items() if n)
+    return replace(header, notes=(*header.notes, *notes))
