@@ -1,0 +1,140 @@
+"""Messages for the chat route, in the one shape that strict templates accept.
+
+What the strictest want: at most one system message, at the front; then user and assistant in turn; results of tools
+right after the message that called them, one for each call; content that is a non-empty string. A trace holds what a
+client sent to some other API, so messages are changed where needed, and every change is counted by name:
+
+- `system_in_the_middle`: sent as user text.
+- `merged`: text of the role that spoke last is appended to that message, after an empty line. Nothing before it
+  changes but the bytes that close the message, so prefixes stay what they were.
+- `user_text_into_tool_result`: user text right after a tool's result is appended to the result, for the same reason.
+- `tool_result_without_call`: sent as user text. `unanswered_tool_call`: a result of one token is put in.
+- `inserted_user`: a user message of one token, where an assistant speaks first or last, or nobody speaks.
+- `reasoning_as_content`: reasoning that the client sent back stands in the content. Templates drop reasoning fields of
+  earlier turns, and the prompt would be shorter than recorded.
+- `empty_content`: one token is put in. `tool_name`, `media_as_text`: renamed, replaced by text.
+- `tools_as_system_text`: schemas whose text was not recorded stand as text at the front of the system message.
+
+The tokens that the template and these changes cost are taken off the texts that follow (`Tip.debt`), so that a whole
+prompt has as many tokens as the recorded one.
+"""
+
+from collections import Counter
+
+from windtunnel.agents import schemas
+from windtunnel.agents.contents import Contents
+from windtunnel.agents.nodes import Node, Piece, Tip
+from windtunnel.agents.rendering import Rendering, clean
+from windtunnel.agents.writer import MessageWriter
+from windtunnel.traces.model import Message, Role, ToolSet, Trace
+
+TOOLS_EXCESS = 0.25
+"""Recorded schemas that cost this much more than recorded are sent as text, cut to size."""
+
+
+class Schemas:
+    """The `tools` field of a body, split where the salt goes."""
+
+    __slots__ = ("head", "tail")
+
+    def __init__(self, tools: list[dict[str, object]]) -> None:
+        encoded = [schemas.encode(tool) for tool in tools]
+        at = encoded[0].index(b'"description":"') + len(b'"description":"')
+        self.head = b',"tools":[' + encoded[0][:at]
+        self.tail = b",".join([encoded[0][at:], *encoded[1:]]) + b'],"tool_choice":"none"'
+
+
+class ChatTree:
+    """Renders roots and messages for `/v1/chat/completions`."""
+
+    def __init__(self, trace: Trace, rendering: Rendering, changes: Counter[str]) -> None:
+        self.trace = trace
+        self.rendering = rendering
+        self.changes = changes
+        self.contents = Contents(trace, rendering, changes)
+        self.schemas: dict[int, Schemas] = {}
+        """By tool set id, those that are sent as `tools`."""
+        self.outputs = {call.output for call in trace.calls if call.output is not None}
+
+    def root(self, tools: int | None) -> Node:
+        fixed = self.rendering.fixed_overhead
+        if tools is None:
+            node = Node(None, -1, Tip(debt=fixed))
+            node.tokens = fixed
+            return node
+        toolset = self.trace.toolsets[tools]
+        cost = self._as_schemas(toolset)
+        if cost is None:
+            return self._as_text(toolset)
+        block = self.trace.blocks[toolset.block]
+        node = Node(None, -1, Tip(debt=fixed + cost - block.tokens))
+        node.pieces = (Piece(f"tools:{block.digest}", cost),)
+        node.tokens = fixed + cost
+        return node
+
+    def _as_schemas(self, toolset: ToolSet) -> int | None:
+        """Tokens of the set as `tools`; None when it has to go as text."""
+        block = self.trace.blocks[toolset.block]
+        if block.text is None:
+            return None
+        text = clean(block.text)
+        tools = schemas.openai_tools(text)
+        rendered = schemas.rendered_tools(text)
+        if tools is None or rendered is None:
+            return None
+        measured = self.rendering.measured_tokens(rendered)
+        if measured is None:
+            measured = round(len(rendered) / self.rendering.calibration.ratio["json"])
+        cost = measured + self.rendering.tools_overhead + self.rendering.salt_tokens
+        if cost > block.tokens * (1 + TOOLS_EXCESS):
+            return None
+        self.schemas[toolset.id] = Schemas(tools)
+        return cost
+
+    def _as_text(self, toolset: ToolSet) -> Node:
+        self.changes["tools_as_system_text"] += 1
+        fixed = self.rendering.fixed_overhead
+        w = MessageWriter(self.rendering, self.contents, Tip(debt=fixed))
+        w.open("system")
+        w.texts((toolset.block,), least=1)
+        return w.node(None, -1, self.trace.blocks[toolset.block].tokens, before=fixed)
+
+    def extend(self, parent: Node, message: int) -> Node:
+        m = self.trace.messages[message]
+        w = MessageWriter(self.rendering, self.contents, parent.tip)
+        role = self._role(m, parent.tip)
+        if role != "tool":
+            w.answer_pending()
+        w.open(role, m.tool_call_id, counted=parent.parent is not None)
+        if m.reasoning:
+            self.changes["reasoning_as_content"] += 1
+        calls = m.tool_calls if role == "assistant" else ()
+        live = w.live(calls) if message in self.outputs and role == "assistant" else None
+        blocks = (*m.reasoning, *m.blocks, *(() if calls else (c.arguments for c in m.tool_calls)))
+        w.texts(blocks, least=0 if calls else 1, calls=len(calls))
+        if calls:
+            w.tool_calls(calls)
+        node = w.node(parent, message, self.trace.message_tokens(message), before=parent.tokens)
+        if live is not None and not node.slots:
+            node.live = live._replace(carried=node.text_tokens)
+        return node
+
+    def _role(self, m: Message, tip: Tip) -> Role:
+        if m.role == "system" and tip.kind not in ("start", "system"):
+            self.changes["system_in_the_middle"] += 1
+            return "user"
+        if m.role == "tool" and (m.tool_call_id is None or schemas.call_id(m.tool_call_id) not in tip.pending):
+            self.changes["tool_result_without_call"] += 1
+            return "user"
+        return m.role
+
+    def ending(self, node: Node) -> tuple[bytes, int]:
+        """What ends the list of messages after `node`, and the tokens that costs."""
+        tip = node.tip
+        if tip.kind in ("user", "tool") and not tip.pending:
+            return tip.close, 0
+        w = MessageWriter(self.rendering, self.contents, tip)
+        w.answer_pending()
+        if w.kind != "tool":
+            w.insert_user()
+        return w.written() + w.close, w.spent

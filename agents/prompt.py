@@ -1,0 +1,385 @@
+"""Request bodies of a replay, ready bytes joined per turn.
+
+`prepare` renders a trace once, before the run, for all the agents that will replay it. A `Conversation` is one replay:
+it keeps a list of ready parts per thread, cuts it back and extends it for the next call, and never touches the text
+again. Nothing is tokenised and no history is serialised during a run.
+"""
+
+from collections import Counter
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents import isolation, schemas
+from windtunnel.agents.ids import IdTree, encode_ids
+from windtunnel.agents.nodes import Node, Piece, leaves
+from windtunnel.agents.normalise import ChatTree
+from windtunnel.agents.plan import completion_tokens
+from windtunnel.agents.policy import History
+from windtunnel.agents.rendering import PROBE_TEXTS, PROBES, Rendering, learn, text_key, texts_to_measure
+from windtunnel.traces.errors import UsageError
+from windtunnel.traces.model import Call, Trace, digest_of
+from windtunnel.traces.text import token_ids
+
+__all__ = [
+    "PATHS",
+    "PLAIN",
+    "PROBES",
+    "PROBE_TEXTS",
+    "VLLM",
+    "Body",
+    "Conversation",
+    "Dialect",
+    "Options",
+    "Output",
+    "Piece",
+    "Prepared",
+    "Rendering",
+    "Route",
+    "learn",
+    "prepare",
+    "text_key",
+    "texts_to_measure",
+]
+
+Route = Literal["chat", "tokens"]
+PATHS: dict[Route, str] = {"chat": "/v1/chat/completions", "tokens": "/v1/completions"}
+
+
+class Dialect(Struct, frozen=True):
+    """Which request fields a server takes."""
+
+    name: str
+    usage: bool = True
+    """`stream_options.include_usage`."""
+    continuous_usage: bool = False
+    ignore_eos: bool = False
+    min_tokens: bool = False
+    token_ids: bool = False
+    """`return_token_ids`."""
+    cache_salt: bool = False
+    sampling: bool = False
+    """Sampling parameters beyond `temperature` and `top_p`."""
+    extra: dict[str, Any] = {}
+    """Further fields, as they are."""
+
+
+VLLM = Dialect("vllm", ignore_eos=True, min_tokens=True, token_ids=True, cache_salt=True, sampling=True)
+PLAIN = Dialect("plain")
+
+
+class Options(Struct, frozen=True):
+    """What is the same for all requests of one replayed session."""
+
+    model: str
+    dialect: Dialect = VLLM
+    salt: str | None = None
+    """`cache_salt`; the same for a whole run."""
+    text_salt: str | None = None
+    """Salt in the text, where the engine has no `cache_salt`: in front of the system prompt and the first tool."""
+    tag: str | None = None
+    """Tag of this copy of the trace, in the first user message of every thread."""
+    history: History = "recorded"
+    token_ids: bool = True
+    """Ask for token ids where the dialect has them."""
+
+
+class Output(Struct, frozen=True):
+    """What a call generated."""
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: bool = False
+    """The server parsed tool calls out of it: the text does not hold everything."""
+    token_ids: list[int] | None = None
+    tokens: int | None = None
+    """Completion tokens by usage; the length of `token_ids` by default."""
+
+    @property
+    def count(self) -> int:
+        return self.tokens if self.tokens is not None else len(self.token_ids or ())
+
+
+class Body(Struct, frozen=True, gc=False):
+    """A request body: `b"".join(parts)` is JSON."""
+
+    parts: list[bytes]
+    length: int
+    """Bytes."""
+    expected_prompt_tokens: int
+    """As the engine should count them: exact for token ids, within 2-3% for chat."""
+    pinned_tokens: int
+    """The output length asked for."""
+    reprefilled_tokens: int = 0
+    """Generated tokens of the thread's previous call that this prompt carries as other tokens."""
+    kept_pieces: int = 0
+    """Leading pieces that are those of the thread's previous prompt."""
+    added_pieces: tuple[Piece, ...] = ()
+    """The pieces behind them."""
+
+
+class Prepared(Struct, frozen=True):
+    """A trace rendered for one route and one engine."""
+
+    trace: Trace
+    route: Route
+    rendering: Rendering
+    tree: ChatTree | IdTree
+    leaves: tuple[Node, ...]
+    """The end of each call's prompt, by call."""
+    endings: tuple[tuple[bytes, int], ...]
+    """What closes each call's prompt, and its tokens."""
+    pinned: tuple[int, ...]
+    """Output tokens of each call: as recorded, at least 1."""
+    changes: Counter[str]
+    """What was changed in the recording, by name (see `normalise`), and `pinned_from_zero`."""
+
+    def prompt_tokens(self, call: int) -> int:
+        """Planned prompt tokens under the served tokenizer."""
+        return self.leaves[call].tokens + self.endings[call][1]
+
+
+def prepare(trace: Trace, route: Route, rendering: Rendering) -> Prepared:
+    """Renders every message of `trace` once."""
+    if route == "tokens" and not rendering.calibration.ids:
+        raise UsageError("The token route needs token ids from the engine's /tokenize, which gave none: use --api chat")
+    changes: Counter[str] = Counter()
+    tree = ChatTree(trace, rendering, changes) if route == "chat" else IdTree(trace, rendering, changes)
+    ends = leaves(trace, tree)
+    closed = {id(node): tree.ending(node) for node in ends}
+    recorded = [completion_tokens(trace, call) for call in trace.calls]
+    changes["pinned_from_zero"] += sum(tokens < 1 for tokens in recorded)
+    return Prepared(
+        trace=trace,
+        route=route,
+        rendering=rendering,
+        tree=tree,
+        leaves=ends,
+        endings=tuple(closed[id(node)] for node in ends),
+        pinned=tuple(max(1, tokens) for tokens in recorded),
+        changes=+changes,
+    )
+
+
+class _Thread:
+    """One thread's last prompt: its path through the tree and the parts it was joined from."""
+
+    __slots__ = ("marks", "parts", "path", "previous")
+
+    def __init__(self) -> None:
+        self.path: list[Node] = []
+        self.parts: list[bytes] = []
+        self.marks: list[tuple[int, int, int]] = []
+        """After each node: bytes, pieces, tokens."""
+        self.previous: int | None = None
+        """The call that ended last."""
+
+
+class _Generated(Struct, frozen=True):
+    """What takes an output message's place."""
+
+    data: bytes
+    pieces: tuple[Piece, ...]
+    tokens: int
+    reprefilled: int
+
+
+class Conversation:
+    """One replay of a prepared trace: give it the outputs, take the next bodies."""
+
+    def __init__(self, prepared: Prepared, options: Options) -> None:
+        room = prepared.rendering
+        if (options.text_salt and not room.salt_tokens) or (options.tag and not room.tag_tokens):
+            raise ValueError("a salt in the text or a tag needs tokens reserved in the rendering")
+        self.prepared = prepared
+        self.options = options
+        self._threads: dict[int, _Thread] = {}
+        self._generated: dict[int, _Generated] = {}
+        """By output message."""
+        self._counts: dict[int, int] = {}
+        """Generated tokens, by output message."""
+        self._tails: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
+        model = schemas.encode(options.model)
+        opening = b'"prompt":[' if prepared.route == "tokens" else b'"messages":['
+        self._prefix = b'{"model":' + model + b"," + opening
+        self._slot_bytes = {
+            "salt": schemas.escape(isolation.as_text(options.text_salt)) if options.text_salt else b"",
+            "tag": schemas.escape(isolation.as_text(options.tag)) if options.tag else b"",
+        }
+        self._own = f"{options.tag or id(self)}"
+
+    def body(self, call_id: int) -> Body:
+        """The request of a call; its thread's previous call must have been given to `ended`."""
+        prepared = self.prepared
+        call = prepared.trace.calls[call_id]
+        thread = self._threads.get(call.thread)
+        if thread is None:
+            thread = self._threads[call.thread] = _Thread()
+        leaf: Node | None = prepared.leaves[call_id]
+        path, added = thread.path, []
+        while leaf is not None and not (leaf.depth < len(path) and path[leaf.depth] is leaf):
+            added.append(leaf)
+            leaf = leaf.parent
+        keep = 0 if leaf is None else leaf.depth + 1
+        del path[keep:], thread.parts[keep:], thread.marks[keep:]
+        size, kept_pieces, tokens = thread.marks[-1] if keep else (0, 0, 0)
+        pieces: list[Piece] = []
+        reprefilled = 0
+        previous = None if thread.previous is None else prepared.trace.calls[thread.previous].output
+        for node in reversed(added):
+            data, cost = self._render(node, pieces)
+            if node.message == previous and previous is not None:
+                reprefilled = self._reprefilled(node)
+            size += len(data)
+            tokens += cost
+            path.append(node)
+            thread.parts.append(data)
+            thread.marks.append((size, kept_pieces + len(pieces), tokens))
+        ending, extra = prepared.endings[call_id]
+        pinned = prepared.pinned[call_id]
+        parts = [self._prefix, *thread.parts]
+        if prepared.route == "tokens":
+            size -= 1  # the last comma
+            if ending:
+                parts.append(ending)
+                size += len(ending)
+            while not parts[-1]:
+                parts.pop()
+            parts[-1] = parts[-1][:-1]
+            ending = b""
+        tail = self._tail(call, ending, pinned)
+        parts.append(tail)
+        return Body(
+            parts=parts,
+            length=len(self._prefix) + size + len(tail),
+            expected_prompt_tokens=tokens + extra,
+            pinned_tokens=pinned,
+            reprefilled_tokens=reprefilled,
+            kept_pieces=kept_pieces,
+            added_pieces=tuple(pieces),
+        )
+
+    def ended(self, call_id: int, output: Output) -> tuple[Piece, ...]:
+        """A call ended well. Returns the pieces that its generated tokens add behind its prompt in the engine's cache.
+
+        Empty where the next prompt cannot carry them: nothing later can then match them.
+        """
+        trace = self.prepared.trace
+        call = trace.calls[call_id]
+        thread = self._threads.setdefault(call.thread, _Thread())
+        thread.previous = call_id
+        if call.output is None:
+            return ()
+        self._counts[call.output] = output.count
+        node = self.prepared.leaves[call_id].children.get(call.output)
+        if node is None or node.live is None:
+            return ()
+        if self.prepared.route == "tokens":
+            replaced = self._ids_instead(node, output)
+        else:
+            replaced = self._text_instead(node, output) if self.options.history == "live" else None
+        if replaced is None:
+            return ()
+        self._generated[call.output] = replaced
+        # the last token generated is never fed back, so it is not in the cache
+        return (*node.live.pieces, Piece(self._key(node), max(0, output.count - 1)))
+
+    def _key(self, node: Node) -> str:
+        return f"generated:{self._own}:{node.message}"
+
+    def _ids_instead(self, node: Node, output: Output) -> _Generated | None:
+        assert isinstance(self.prepared.tree, IdTree)
+        if not output.token_ids:
+            return None
+        wanted = node.text_tokens
+        ids = output.token_ids[:wanted]
+        pieces = [Piece(self._key(node), len(ids))] if ids else []
+        missing = wanted - len(ids)
+        if missing:
+            ids = ids + self.prepared.tree.own_ids(node.message)[len(ids) :]
+            pieces.append(Piece(f"own:{node.message}:{wanted - missing}", missing))
+        return _Generated(encode_ids(ids), tuple(pieces), wanted, 0)
+
+    def _text_instead(self, node: Node, output: Output) -> _Generated | None:
+        """Reasoning goes in front of the text: in the history it stands as text, so it is prefilled again."""
+        assert node.live is not None
+        text = output.reasoning + output.text
+        if not text:
+            return None
+        live, count = node.live, output.count
+        carried = min(count, live.carried) if count else live.carried
+        if count > carried:
+            text = text[: max(1, round(len(text) * carried / count))]
+        pieces = (*live.pieces, Piece(self._key(node), carried), *live.after)
+        cost = node.tokens - (node.parent.tokens if node.parent else 0) - node.text_tokens + carried
+        same = not output.reasoning and not output.tool_calls
+        return _Generated(live.head + schemas.escape(text) + live.tail, pieces, cost, 0 if same else carried)
+
+    def _reprefilled(self, node: Node) -> int:
+        replaced = self._generated.get(node.message)
+        if replaced is not None:
+            return replaced.reprefilled
+        return min(self._counts.get(node.message, 0), node.text_tokens)
+
+    def _render(self, node: Node, pieces: list[Piece]) -> tuple[bytes, int]:
+        before = node.parent.tokens if node.parent is not None else 0
+        replaced = self._generated.get(node.message) if node.live is not None else None
+        if replaced is not None:
+            pieces += replaced.pieces
+            return replaced.data, replaced.tokens
+        if not node.slots:
+            pieces += node.pieces
+            return node.body, node.tokens - before
+        pieces += node.head_pieces
+        data = [node.head]
+        for slot in node.slots:
+            text = self.options.text_salt if slot.name == "salt" else self.options.tag
+            data.append(slot.own if text is None else self._slot(slot.name, slot.tokens))
+            pieces.append(Piece(f"{slot.name}:{text}", slot.tokens))
+        data.append(node.body)
+        pieces += node.pieces
+        return b"".join(data), node.tokens - before
+
+    def _slot(self, name: str, tokens: int) -> bytes:
+        if self.prepared.route == "chat":
+            return self._slot_bytes[name]
+        words = (self.options.text_salt if name == "salt" else self.options.tag) or ""
+        return encode_ids(token_ids(digest_of(name, words), tokens, self.prepared.rendering.calibration))
+
+    def _tail(self, call: Call, ending: bytes, pinned: int) -> bytes:
+        """Everything behind the messages; the same for all calls with the same tools and sampling but for a number."""
+        key = (call.tools, call.params)
+        held = self._tails.get(key)
+        if held is None:
+            held = self._tails[key] = self._fields(call)
+        tools, fields = held
+        if self.options.dialect.min_tokens:
+            return b'%b]%b,"max_tokens":%d,"min_tokens":%d%b}' % (ending, tools, pinned, pinned, fields)
+        return b'%b]%b,"max_tokens":%d%b}' % (ending, tools, pinned, fields)
+
+    def _fields(self, call: Call) -> tuple[bytes, bytes]:
+        dialect, params = self.options.dialect, call.params
+        tools = b""
+        tree = self.prepared.tree
+        if isinstance(tree, ChatTree) and call.tools is not None and call.tools in tree.schemas:
+            schema = tree.schemas[call.tools]
+            tools = schema.head + self._slot_bytes["salt"] + schema.tail
+        fields: dict[str, Any] = {"temperature": params.temperature or 0}
+        if params.temperature and params.top_p is not None:
+            fields["top_p"] = params.top_p
+        if params.temperature and params.top_k is not None and dialect.sampling:
+            fields["top_k"] = params.top_k
+        fields["stream"] = True
+        if dialect.usage:
+            fields["stream_options"] = {"include_usage": True}
+            if dialect.continuous_usage:
+                fields["stream_options"]["continuous_usage_stats"] = True
+        if dialect.ignore_eos:
+            fields["ignore_eos"] = True
+        if dialect.token_ids and self.options.token_ids:
+            fields["return_token_ids"] = True
+        if dialect.cache_salt and self.options.salt is not None:
+            fields["cache_salt"] = self.options.salt
+        fields |= dialect.extra
+        return tools, b"," + msgspec.json.encode(fields)[1:-1]
