@@ -53,8 +53,8 @@ _PORTS = {"http": 80, "https": 443}
 def parse_target(url: str, api_key: str | None = None, headers: Sequence[tuple[str, str]] = ()) -> Target:
     """A target from what a user types: with or without scheme (http), base path, `/v1`, or the route itself."""
     text = url.strip()
-    parts = urlsplit(text if "://" in text else f"http://{text}")
     try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
         host, port = parts.hostname, parts.port
     except ValueError as error:
         raise UsageError(f"{url!r} is no usable target: {error}; give a URL such as http://127.0.0.1:8000.") from None

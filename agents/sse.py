@@ -302,7 +302,9 @@ class Parser:
             return self._n, "chunks"
         if self._usage_grew and sum(self._n) == completion:
             return self._n, "usage_deltas"
-        edges = [completion * i // chunks for i in range(chunks + 1)]
+        edges = [
+            -(-completion * i // chunks) for i in range(chunks + 1)
+        ]  # rounded up: an engine's last chunk is the short one
         return array("i", [b - a for a, b in pairwise(edges)]), "usage_spread"
 
 
