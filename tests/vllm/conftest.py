@@ -1,0 +1,89 @@
+"""Starts and stops the real vLLM on the CPU for the tests, through the product's own launcher.
+
+WINDTUNNEL_VLLM_PYTHON names the interpreter of the environment that vLLM is installed in (`make test-vllm` sets it);
+without it, or without vLLM there, the tests are skipped.
+"""
+
+import asyncio
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from windtunnel.simulator.engines.launch import Launched
+
+MODEL = "tiny"
+READY_S = 240.0
+ENVIRONMENT = "HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_SERVER_DEV_MODE=1 VLLM_NO_USAGE_STATS=1"
+
+
+def python() -> str:
+    """The interpreter that has vLLM."""
+    path = os.environ.get("WINDTUNNEL_VLLM_PYTHON")
+    if not path or not Path(path).exists():
+        pytest.skip("WINDTUNNEL_VLLM_PYTHON names no interpreter with vLLM (make test-vllm sets it)")
+    return path
+
+
+@pytest.fixture(scope="session")
+def model_folder() -> Path:
+    """The tiny model, made once per machine and user."""
+    folder = Path(tempfile.gettempdir()) / f"windtunnel-tiny-model-{os.getuid()}"
+    subprocess.run([python(), str(Path(__file__).with_name("tiny_model.py")), str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vllm_command(model_folder: Path) -> Callable[..., str]:
+    """Command line with {port}, as a user would write it after --engine."""
+
+    def command(*, max_model_len: int, blocks: int | None = None) -> str:
+        flags = [
+            f"--model {model_folder} --served-model-name {MODEL} --host 127.0.0.1 --port {{port}}",
+            "--load-format dummy --enforce-eager --dtype bfloat16 --generation-config vllm",
+            f"--enable-prompt-tokens-details --max-model-len {max_model_len}",
+        ]
+        flags += [f"--num-gpu-blocks-override {blocks}"] if blocks else []
+        return f"{ENVIRONMENT} {python()} -W ignore -m vllm.entrypoints.openai.api_server {' '.join(flags)}"
+
+    return command
+
+
+@pytest.fixture(scope="session")
+def vllm(vllm_command: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Call with max_model_len and blocks: the URL of a server like that. One runs at a time, kept while the same is asked."""
+    running: dict[tuple[tuple[str, int | None], ...], Launched] = {}
+
+    def stop() -> None:
+        for engine in running.values():
+            asyncio.run(engine.stop())
+        running.clear()
+
+    def serve(**settings: int | None) -> str:
+        key = tuple(sorted(settings.items()))
+        if key not in running:
+            stop()
+            log = tmp_path_factory.mktemp("vllm") / "engine.log"
+            running[key] = Launched.start(vllm_command(**settings), log)
+            asyncio.run(ready(running[key]))
+        return running[key].url
+
+    try:
+        yield serve
+    finally:
+        stop()
+
+
+async def ready(engine: Launched) -> None:
+    async with aiohttp.ClientSession() as session:
+        await engine.wait_ready(session, timeout_s=READY_S)
+
+
+@pytest.fixture
+def vllm_url(vllm: Callable[..., str]) -> str:
+    """A server with a context of 4,096 tokens and plenty of blocks."""
+    return vllm(max_model_len=4096)
