@@ -1,0 +1,158 @@
+"""The viewer: follows a run folder and shows it. It never talks to the run but through its exit code."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Protocol
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from windtunnel.tui.picture import svg
+from windtunnel.tui.screens.agent import AgentScreen
+from windtunnel.tui.screens.fleet import FleetScreen
+from windtunnel.tui.screens.help import HelpScreen
+from windtunnel.tui.screens.leave import Answer, LeaveScreen
+from windtunnel.tui.theme import BACKGROUND, Theme
+from windtunnel.tui.transcript import Story
+from windtunnel.tui.view import View
+
+STOP, DETACH = 0, 3
+"""Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
+TICK_S = 0.25
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+"""End the app the ordinary way, so that the terminal is put back."""
+SIGNALLED = 128
+LINGER_S = 8.0
+"""How long the result stays with --exit-when-done."""
+Mode = Literal["watch", "view"]
+
+
+class Source(Protocol):
+    """Where views come from: `follow.Follower`, or a made-up one in tests."""
+
+    def poll(self) -> View:
+        """What the run is like now; reads whatever was added since the last time."""
+        ...
+
+    def story(self, agent: int) -> Story:
+        """One agent's session so far."""
+        ...
+
+
+class Viewer(App[int]):
+    """`watch` asks before it leaves a live run; `view` just closes."""
+
+    TITLE = "windtunnel"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q,ctrl+c", "leave", "quit", priority=False),
+        Binding("question_mark", "help", "help"),
+        Binding("p", "picture", "picture"),
+    ]
+    CSS = f"""
+    Screen {{ background: {BACKGROUND}; layers: base; }}
+    Screen.plain {{ background: ansi_default; }}
+    Input {{ background: #141a24; color: #f0f3f6; }}
+    ToastRack {{ dock: bottom; }}
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        look: Theme,
+        mode: Mode = "watch",
+        *,
+        exit_when_done: bool = False,
+        tick_s: float = TICK_S,
+        pictures: Path | None = None,
+        stamp: Callable[[], str] = lambda: "picture",
+    ) -> None:
+        super().__init__(ansi_color=None if look.colour else True)
+        self.source = source
+        self.look = look
+        self.mode: Mode = mode
+        self.exit_when_done = exit_when_done
+        self.tick_s = tick_s
+        self.pictures = pictures or Path()
+        self.stamp = stamp
+        self.view = View()
+        self.fleet = FleetScreen(look)
+        self.ticks_after_end = 0
+        self.hear_signals = False
+
+    def on_mount(self) -> None:
+        if self.hear_signals:
+            loop = asyncio.get_running_loop()
+            for number in SIGNALS:
+                loop.add_signal_handler(number, self.exit, SIGNALLED + number)
+        self._push(self.fleet)
+        self.tick()
+        if self.tick_s > 0:
+            self.set_interval(self.tick_s, self.tick)
+
+    def tick(self) -> None:
+        """One round: read, show, and leave when the run is over and nobody has to be asked."""
+        self.view = self.source.poll()
+        self.show()
+        if self.view.ending is None or not self.exit_when_done:
+            return
+        self.ticks_after_end += 1
+        if self.ticks_after_end * max(self.tick_s, 0.01) >= LINGER_S:
+            self.exit(STOP)
+
+    def show(self) -> None:
+        """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
+        for screen in reversed(self.screen_stack):
+            if isinstance(screen, FleetScreen | AgentScreen):
+                screen.update_view(self.view)
+                return
+
+    def _push(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
+        screen.set_class(not self.look.colour, "plain")
+        self.push_screen(screen, then)
+
+    @property
+    def closes_in_s(self) -> float | None:
+        if self.view.ending is None or not self.exit_when_done:
+            return None
+        return max(0.0, LINGER_S - self.ticks_after_end * self.tick_s)
+
+    def open_agent(self, agent: int) -> None:
+        """The drill-down of one agent; left and right go through the fleet's order."""
+        frame = self.fleet.frame
+        screen = AgentScreen(self.look, agent, frame.order if frame is not None else ())
+        screen.view = self.view
+        self._push(screen)
+
+    def action_help(self) -> None:
+        if not isinstance(self.screen, HelpScreen):
+            self._push(HelpScreen(self.look))
+
+    def action_leave(self) -> None:
+        if self.mode == "view" or self.view.ending is not None:
+            self.exit(STOP)
+        elif not isinstance(self.screen, LeaveScreen):
+            self._push(LeaveScreen(self.look), self._answered)
+
+    def _answered(self, answer: Answer | None) -> None:
+        if answer == "stop":
+            self.exit(STOP)
+        elif answer == "detach":
+            self.exit(DETACH)
+
+    def draw_svg(self) -> str:
+        """The current screen as an SVG document."""
+        strips = self.screen._compositor.render_strips()  # noqa: SLF001 -- what App.export_screenshot does
+        return svg(strips, self.size.width, f"windtunnel: {self.view.run}")
+
+    def action_picture(self) -> None:
+        path = self.pictures / f"windtunnel-{self.stamp()}.svg"
+        try:
+            path.write_text(self.draw_svg(), encoding="utf-8")
+        except OSError as error:
+            self.notify(f"the picture could not be saved ({error.strerror}): {path}", severity="error")
+            return
+        self.notify(f"saved {path}")

@@ -1,0 +1,228 @@
+"""Following a run folder: reads what was added, folds it, and says what there is to see.
+
+A run that goes on, one that ended and one that was killed are the same code path; so is playing a finished one again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from windtunnel.agents.events import CallEnd, Event
+from windtunnel.simulator.results.fold import Fold
+from windtunnel.simulator.results.fold_rows import Activity, CallLine
+from windtunnel.simulator.results.liveness import last_written, state
+from windtunnel.simulator.results.store import EVENTS_FILE, TEXT_FILE, RunFolder, Tail
+from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.traces.errors import UsageError
+from windtunnel.tui.snapshot import BUSY, NS, Plans, head_of, view_of
+from windtunnel.tui.texts import Texts, Traces
+from windtunnel.tui.transcript import Story, Turn
+from windtunnel.tui.view import Ending, Row, View
+
+READ_BYTES = 1 << 20
+"""Read at once; a long run is opened in steps so that the screen can say how far it is."""
+READ_S = 0.15
+"""Spent on reading in one poll."""
+LOOK_S = 1.0
+"""Between looks at whether the run is alive."""
+
+
+class Follower:
+    """`poll` four times a second. The clocks are given: Unix time, and a monotonic one, both in seconds."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        wall: Callable[[], float],
+        monotonic: Callable[[], float],
+        *,
+        speed: float | None = None,
+        at_s: float | None = None,
+        whole: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.wall, self.monotonic = wall, monotonic
+        self.speed, self.at_s, self.whole = speed, at_s, whole
+        self.fold = Fold(folder.run)
+        self.plans = Plans()
+        self.tail = Tail(folder.path / EVENTS_FILE)
+        self.texts = Texts(folder.path / TEXT_FILE)
+        self.traces = Traces()
+        self.details: dict[tuple[str, int], str] = {}
+        """What the server said about failed calls, by (session, call)."""
+        self.summary: Summary | None = None
+        self.ending: Ending | None = None
+        self.silent_s: float | None = None
+        self._pending: deque[Event] = deque()
+        self._began: float | None = None
+        self._looked: float | None = None
+        self._head = head_of(folder.run, folder.path.name)
+        self.view = View()
+        """The latest one."""
+
+    @classmethod
+    def open(cls, path: Path, wall: Callable[[], float], monotonic: Callable[[], float], **options: Any) -> Self:
+        """UsageError when the folder is no run."""
+        return cls(RunFolder.open(path), wall, monotonic, **options)
+
+    @property
+    def played(self) -> bool:
+        """A recording is shown, not the run as it stands."""
+        return self.speed is not None or self.at_s is not None
+
+    def poll(self) -> View:
+        """Reads what was added and says what the run is like now."""
+        began = self.monotonic()
+        behind = self._read(began)
+        if not behind:
+            self._look(began)
+        speed = "real time" if not self.played else f"replay {self.speed:g}x" if self.speed else "replay"
+        self.view = view_of(
+            self._head,
+            self.fold,
+            self.plans,
+            ending=self.ending,
+            silent_s=self.silent_s,
+            summary=self.summary,
+            speed=speed,
+        )
+        if behind:
+            self.view = msgspec.structs.replace(self.view, note="reading the run so far ...")
+        return self.view
+
+    def _read(self, began: float) -> bool:
+        """Takes in new events; True when there are more than fit into this poll."""
+        while events := self.tail.poll(READ_BYTES):
+            if self.played:
+                self._pending.extend(events)
+            else:
+                self._apply(events)
+            if not self.whole and not self.played and self.monotonic() - began > READ_S:
+                return True
+        if self.played:
+            self._play(began)
+        return False
+
+    def _play(self, now: float) -> None:
+        """Applies what has happened by the played moment."""
+        if self._began is None:
+            self._began = now
+        if self.speed is None:
+            until = int((self.at_s or 0.0) * NS)
+        else:
+            until = int(((self.at_s or 0.0) + (now - self._began) * self.speed) * NS)
+        due: list[Event] = []
+        while self._pending and self._pending[0].t <= until:
+            due.append(self._pending.popleft())
+        self._apply(due)
+
+    def _apply(self, events: list[Event]) -> None:
+        for event in events:
+            self.fold.apply(event)
+            self.plans.apply(event)
+            if isinstance(event, CallEnd) and event.detail and len(self.details) < 1000:
+                self.details[event.session, event.call] = event.detail
+
+    def _look(self, now: float) -> None:
+        """Whether the run goes on, ended or died; the summary when there is one."""
+        if self.summary is not None or self.ending == "died":
+            return
+        if self._looked is not None and now - self._looked < LOOK_S and self.fold.status is None:
+            return
+        self._looked = now
+        if self.played:
+            if self.fold.status is not None and not self._pending:
+                self._conclude()
+            return
+        if "engine" not in self.folder.run:
+            self._head = head_of(self.folder.reload(), self.folder.path.name)
+            self.fold.run = self.folder.run
+        self._conclude()
+        if self.summary is None and self.fold.status is None and state(self.folder, self.wall()) == "died":
+            self.ending = "died"
+            self.silent_s = self.wall() - last_written(self.folder)
+
+    def _conclude(self) -> None:
+        try:
+            self.summary = self.folder.summary()
+        except UsageError:
+            self.summary = None
+        if self.summary is not None:
+            self.ending = self.summary.status
+        elif self.fold.status is not None:
+            self.ending = self.fold.status
+
+    def story(self, agent: int) -> Story:
+        """One agent's session so far: its calls, what it was sent, what it wrote."""
+        shown = next((r for r in self.view.rows if r.agent == agent), Row(agent=agent))
+        if agent >= len(self.fold.agents):
+            return Story(row=shown)
+        found = self.fold.agents[agent]
+        row = found.row
+        turns = [_ended(line, row.session, self.details) for line in found.calls if line.t_end >= row.session_since_t]
+        for activity in sorted(found.activities.values(), key=lambda a: a.since):
+            if activity.state in BUSY:
+                call = self.plans.calls.get((agent, activity.thread))
+                turns.append(_running(activity, call.pinned_tokens if call is not None else 0))
+        trace, note = self.traces.get(self.folder.run, row.trace)
+        return Story(
+            row=shown,
+            session=row.session,
+            title=row.title,
+            trace_id=row.trace,
+            turns=tuple(turns),
+            trace=trace,
+            trace_note=note,
+            written=self.texts.of(row.session),
+            text_kept=self.texts.path.exists(),
+        )
+
+    def wait_for_trace(self, agent: int) -> None:
+        """Blocks until the agent's trace has been read: for pictures."""
+        if agent < len(self.fold.agents):
+            self.traces.wait(self.folder.run, self.fold.agents[agent].row.trace)
+
+    def close(self) -> None:
+        self.tail.close()
+        self.texts.close()
+        self.traces.close()
+
+
+def _ended(line: CallLine, session: str, details: dict[tuple[str, int], str]) -> Turn:
+    return Turn(
+        thread=line.thread,
+        call=line.call,
+        turn=line.turn,
+        turns=line.turns,
+        done=True,
+        prompt=line.prompt_tokens,
+        cached=line.cached_tokens,
+        missed=line.missed_tokens,
+        miss_cause=line.miss_cause,
+        completion=line.completion_tokens,
+        ttft_s=line.ttft_s,
+        tpot_s=line.tpot_s,
+        latency_s=line.e2e_s,
+        recorded_s=line.recorded_latency_s,
+        waited_s=line.waited_s,
+        wait_label=line.wait_label,
+        failure=line.failure,
+        detail=details.get((session, line.call), ""),
+        cut=line.cut,
+    )
+
+
+def _running(activity: Activity, pinned: int) -> Turn:
+    return Turn(
+        thread=activity.thread,
+        call=activity.call,
+        turn=activity.turn,
+        turns=activity.turns,
+        prompt=activity.prompt,
+        completion=activity.tokens,
+        pinned=pinned,
+        tail=activity.tail,
+    )

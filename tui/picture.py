@@ -1,0 +1,122 @@
+"""A screen as an SVG picture that looks the same everywhere.
+
+Nothing is loaded from elsewhere: letters use the reader's own monospace font and are stretched to the grid; blocks and
+braille are drawn as shapes, because fonts draw them with gaps.
+"""
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from rich.cells import cell_len
+from rich.color import ColorType
+from rich.segment import Segment
+from rich.style import Style
+from textual.strip import Strip
+
+from windtunnel.tui.theme import BACKGROUND
+
+CELL_W, CELL_H, FONT = 8.4, 18.0, 14.0
+MARGIN = 12.0
+TEXT = "#c9d1d9"
+FONTS = "ui-monospace,'Cascadia Code','JetBrains Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace"
+LEFT_EIGHTHS = {chr(0x2590 - i): i for i in range(1, 9)}
+"""U+2588 (full) to U+258F (one eighth), measured from the left."""
+LOWER_EIGHTHS = {chr(0x2580 + i): i for i in range(1, 8)}
+DOTS = ((0, 0x01), (1, 0x02), (2, 0x04), (3, 0x40)), ((0, 0x08), (1, 0x10), (2, 0x20), (3, 0x80))
+
+
+def svg(strips: Sequence[Strip], width: int, title: str = "") -> str:
+    """The strips, `width` cells wide, as a complete SVG document."""
+    wide = width * CELL_W + 2 * MARGIN
+    high = len(strips) * CELL_H + 2 * MARGIN
+    body: list[str] = []
+    for y, strip in enumerate(strips):
+        x = 0
+        for segment in strip:
+            body.extend(_segment(segment, x, y))
+            x += cell_len(segment.text)
+    return "\n".join(
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{escape(title)}">',
+            f"<title>{escape(title)}</title>",
+            f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
+            f'<g font-family="{FONTS}" font-size="{FONT:g}" xml:space="preserve">',
+            *body,
+            "</g>",
+            "</svg>",
+            "",
+        )
+    )
+
+
+def _hex(style: Style | None, back: bool) -> str | None:
+    colour = None if style is None else style.bgcolor if back else style.color
+    if colour is None or colour.type is ColorType.DEFAULT:
+        return None
+    return "#{:02x}{:02x}{:02x}".format(*colour.get_truecolor())
+
+
+def _segment(segment: Segment, x: int, y: int) -> Iterable[str]:
+    style = segment.style
+    fore, back = _hex(style, back=False) or TEXT, _hex(style, back=True)
+    if style is not None and style.reverse:
+        fore, back = back or BACKGROUND, fore
+    left, top = MARGIN + x * CELL_W, MARGIN + y * CELL_H
+    size = cell_len(segment.text)
+    if back is not None and back != BACKGROUND:
+        yield f'<rect x="{left:g}" y="{top:g}" width="{size * CELL_W + 0.3:g}" height="{CELL_H:g}" fill="{back}"/>'
+    letters = ""
+    start = 0
+    at = 0
+    for char in segment.text:
+        shape = _shape(char, left + at * CELL_W, top, fore)
+        if shape is None and char != " " and not letters:
+            start = at
+        if shape is None and (char != " " or letters):
+            letters += char
+        elif shape is not None:
+            yield from _text(letters, left + start * CELL_W, top, fore, style)
+            letters = ""
+            yield shape
+        at += cell_len(char)
+    yield from _text(letters, left + start * CELL_W, top, fore, style)
+
+
+def _text(letters: str, x: float, y: float, fill: str, style: Style | None) -> Iterable[str]:
+    letters = letters.rstrip()
+    if not letters:
+        return
+    weight = ' font-weight="bold"' if style is not None and style.bold else ""
+    faint = ' opacity="0.6"' if style is not None and style.dim else ""
+    length = cell_len(letters) * CELL_W
+    yield (
+        f'<text x="{x:g}" y="{y + CELL_H * 0.74:g}" textLength="{length:g}" lengthAdjust="spacingAndGlyphs" '
+        f'fill="{fill}"{weight}{faint}>{escape(letters)}</text>'
+    )
+
+
+def _shape(char: str, x: float, y: float, fill: str) -> str | None:
+    """A block, rule or braille character as a shape; None for a letter."""
+    if char in LEFT_EIGHTHS:
+        return f'<rect x="{x:g}" y="{y + 2:g}" width="{CELL_W * LEFT_EIGHTHS[char] / 8 + 0.2:g}" height="{CELL_H - 4:g}" fill="{fill}"/>'
+    if char in LOWER_EIGHTHS:
+        high = (CELL_H - 4) * LOWER_EIGHTHS[char] / 8
+        return f'<rect x="{x:g}" y="{y + CELL_H - 2 - high:g}" width="{CELL_W - 1:g}" height="{high:g}" fill="{fill}"/>'
+    if char in "─━":
+        thick = 2.6 if char == "━" else 1.0
+        return f'<rect x="{x:g}" y="{y + (CELL_H - thick) / 2:g}" width="{CELL_W + 0.2:g}" height="{thick:g}" fill="{fill}"/>'
+    if "\u2800" < char <= "\u28ff":
+        return _braille(ord(char) - 0x2800, x, y, fill)
+    return None
+
+
+def _braille(bits: int, x: float, y: float, fill: str) -> str:
+    """Each dot as a quarter-high block: a filled column becomes one path."""
+    step, wide = CELL_H / 4, CELL_W / 2
+    path = "".join(
+        f"M{x + column * wide + 0.4:g} {y + row * step + 0.5:g}h{wide - 0.8:g}v{step - 1:g}h-{wide - 0.8:g}z"
+        for column, dots in enumerate(DOTS)
+        for row, bit in dots
+        if bits & bit
+    )
+    return f'<path d="{path}" fill="{fill}"/>'

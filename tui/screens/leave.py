@@ -1,0 +1,78 @@
+"""Leaving a run that is going on: asked once, with what happens to the results said beside each answer."""
+
+from typing import ClassVar, Literal
+
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen
+
+from windtunnel.tui.theme import Line, Theme
+from windtunnel.tui.widgets.compose import filled
+from windtunnel.tui.widgets.dialog import boxed
+from windtunnel.tui.widgets.lines import Lines
+
+Answer = Literal["stop", "detach", "stay"]
+CHOICES: tuple[tuple[Answer, str, str, str], ...] = (
+    ("stop", "s", "stop the run", "what was measured is kept and summed up"),
+    ("detach", "d", "detach", "the run goes on, with progress lines"),
+    ("stay", "g", "go on watching", ""),
+)
+WIDTH = 60
+
+
+class LeaveScreen(ModalScreen[Answer]):
+    """Arrow keys and enter, or the letter in front."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("s", "answer('stop')", "stop"),
+        Binding("d", "answer('detach')", "detach"),
+        Binding("g,escape", "answer('stay')", "go on"),
+        Binding("q", "answer('stop')", "stop"),
+        Binding("up,k,left", "move(-1)", "up"),
+        Binding("down,j,right,tab", "move(1)", "down"),
+        Binding("enter", "take", "take"),
+    ]
+    DEFAULT_CSS = """
+    LeaveScreen { align: center middle; background: black 50%; }
+    LeaveScreen Lines { height: auto; }
+    """
+
+    def __init__(self, look: Theme) -> None:
+        super().__init__()
+        self.look = look
+        self.body = Lines(look, id="leave")
+        self.chosen = 0
+
+    def compose(self) -> ComposeResult:
+        yield self.body
+
+    def on_mount(self) -> None:
+        box = self.body
+        box.styles.width = WIDTH + 4
+        box.styles.height = len(CHOICES) + 5
+        self.draw()
+
+    def draw(self) -> None:
+        body: list[Line] = [(("The run is still going on.", "strong"),), ()]
+        for i, (_, key, name, what) in enumerate(CHOICES):
+            over = " select" if i == self.chosen else ""
+            line: Line = ((f" {key}  ", f"key{over}"), (f"{name:<16}", f"strong{over}"), (f"{what} ", f"dim{over}"))
+            body.append(filled(line, WIDTH, over.strip()))
+        shown = boxed([*body, ()], WIDTH, "leave", "enter takes, escape goes on", self.look.glyphs)
+        self.body.show(shown)
+
+    def action_move(self, by: int) -> None:
+        self.chosen = (self.chosen + by) % len(CHOICES)
+        self.draw()
+
+    def action_take(self) -> None:
+        self.dismiss(CHOICES[self.chosen][0])
+
+    def action_answer(self, answer: Answer) -> None:
+        self.dismiss(answer)
+
+    def on_click(self, event: events.Click) -> None:
+        row = event.screen_y - self.body.region.y - 3
+        if 0 <= row < len(CHOICES):
+            self.dismiss(CHOICES[row][0])

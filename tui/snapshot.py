@@ -1,0 +1,240 @@
+"""From the fold to what is drawn: one frozen `View`, with names made short and ages worked out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from windtunnel.agents.events import CallStart, Event, WaitStart
+from windtunnel.simulator.results.fold import Fold
+from windtunnel.simulator.results.fold import Row as FoldRow
+from windtunnel.simulator.results.summary_model import Distribution, Summary
+from windtunnel.simulator.results.validity import in_words
+from windtunnel.tui.figures import clock, percent, seconds, tenths, whole
+from windtunnel.tui.view import Doing, Ending, Engine, Row, View
+
+NS = 1_000_000_000
+RATE_S = 5.0
+"""Speeds are of the last seconds: long enough to stand still, short enough to show a change."""
+BUSY = frozenset({"queue", "prefill", "decode"})
+
+
+class Plans:
+    """What calls and waits were planned to be; the fold keeps only what they came to."""
+
+    def __init__(self) -> None:
+        self.calls: dict[tuple[int, int], CallStart] = {}
+        self.waits: dict[tuple[int, int], WaitStart] = {}
+
+    def apply(self, event: Event) -> None:
+        if isinstance(event, CallStart):
+            self.calls[event.agent, event.thread] = event
+        elif isinstance(event, WaitStart):
+            self.waits[event.agent, event.thread] = event
+
+
+def head_of(run: Mapping[str, Any], name: str) -> View:
+    """What does not change while the run goes on, from `run.json`."""
+    config, engine = _dict(run.get("config")), _dict(run.get("engine"))
+    emulation = _dict(engine.get("emulation"))
+    version = str(engine.get("version") or "")
+    engine_name = str(engine.get("name") or "")
+    hardware = emulation.get("gpu") or engine.get("gpu") or _dict(run.get("gpu")).get("name") or ""
+    traces = config.get("traces")
+    source = ", ".join(_short(str(t)) for t in traces) if isinstance(traces, list) else ""
+    duration = config.get("duration_s")
+    return View(
+        run=name,
+        agents=_int(run.get("agents")) or _int(config.get("agents")) or 0,
+        source=source,
+        engine_name="emulator" if engine_name.endswith("emulator") else f"{engine_name} {version}".strip(),
+        model=str(engine.get("model") or config.get("model") or "").rstrip("/").rpartition("/")[2],
+        hardware=str(hardware),
+        emulated=bool(engine.get("emulated")),
+        total_s=float(duration) if isinstance(duration, int | float) else None,
+    )
+
+
+def view_of(
+    head: View,
+    fold: Fold,
+    plans: Plans,
+    *,
+    ending: Ending | None,
+    silent_s: float | None,
+    summary: Summary | None,
+    speed: str,
+) -> View:
+    """The run as the fold knows it; once there is a summary, its figures are the ones shown."""
+    reasons = summary.invalid_reasons if summary is not None else fold.invalid_reasons()
+    measured = fold.window is not None
+    now = fold.t
+    engine = fold.engine
+    gpus = list(engine.gpus.values())
+    power = [g.power_w for g in gpus if g.power_w is not None]
+    load = [g.utilisation for g in gpus if g.utilisation is not None]
+    latest = engine.latest
+    lag = fold.trust.lag_p99_s
+    live = ending is None
+    note = fold.phase_note or (fold.notes[-1].text if fold.notes else "")
+    view = View(
+        run=head.run,
+        agents=head.agents or len(fold.agents),
+        source=head.source,
+        engine_name=head.engine_name,
+        model=head.model,
+        hardware=head.hardware,
+        emulated=head.emulated,
+        speed=speed,
+        phase=fold.phase,
+        note=note,
+        elapsed_s=fold.elapsed_s,
+        phase_s=fold.phase_s,
+        total_s=head.total_s,
+        ending=ending,
+        reason=fold.status_reason,
+        silent_s=silent_s,
+        valid=False if reasons else True if measured or summary is not None else None,
+        invalid=tuple(in_words(r) for r in reasons),
+        out_rate=fold.output_per_s(RATE_S) if live else None,
+        in_rate=fold.prompt_per_s(RATE_S) if live else None,
+        cached=fold.cached_share,
+        could_be_cached=fold.expected_share,
+        in_flight=fold.in_flight,
+        in_tool=fold.in_tool,
+        waiting=fold.waiting,
+        in_flight_mean=fold.trust.in_flight_mean,
+        output_tokens=fold.output_tokens,
+        calls=fold.calls["started"],
+        failed_calls=fold.calls["failed"],
+        done=fold.sessions["completed"],
+        failed=fold.sessions["failed"],
+        cut=fold.sessions["cut"],
+        lag_p99_ms=None if lag is None else lag * 1000,
+        parsed=not fold.approximate,
+        failures=tuple(fold.failure_reasons.most_common(5)),
+        engine=Engine(
+            kv_usage=latest.kv_usage if latest else None,
+            running=latest.running if latest else None,
+            waiting=latest.waiting if latest else None,
+            hit_ratio=engine.hit_ratio,
+            preemptions=engine.preemptions if latest is not None and latest.preemptions is not None else None,
+            accepted=engine.acceptance_length,
+            gpu=sum(load) / len(load) if load else None,
+            power_w=sum(power) if power else None,
+        ),
+        out_series=tuple(fold.series.rates("output")[: None if ending else -1]),
+        step_s=fold.series.step_s,
+        rows=tuple(row_of(row, plans, now, ended=ending is not None) for row in fold.rows),
+    )
+    return view if summary is None else _concluded(view, summary)
+
+
+def _concluded(view: View, summary: Summary) -> View:
+    from msgspec.structs import replace
+
+    return replace(
+        view,
+        valid=summary.valid,
+        out_rate=summary.output_tokens_per_s,
+        in_rate=summary.prompt_tokens_per_s,
+        cached=summary.cache_hit_ratio,
+        could_be_cached=summary.expected_cache_hit_ratio,
+        in_flight_mean=summary.in_flight_mean,
+        lag_p99_ms=summary.client_lag_s.p99 * 1000 if summary.client_lag_s else None,
+        done=summary.sessions_completed,
+        failed=summary.sessions_failed,
+        cut=summary.sessions_cut,
+        calls=summary.calls,
+        failed_calls=summary.failed_calls,
+        emulated=summary.emulated,
+        elapsed_s=summary.duration_s,
+        headline=headline(summary),
+    )
+
+
+def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
+    """The result in the order of importance."""
+
+    def spread(d: Distribution | None, scale: float = 1.0) -> str:
+        return "–" if d is None else f"{seconds(d.p50 * scale)} / {seconds(d.p90 * scale)}"
+
+    figures = (
+        ("TTFT p50 / p90 s", spread(summary.ttft_s)),
+        ("TPOT p50 / p90 ms", spread(summary.tpot_s, 1000)),
+        ("sessions/h", tenths(summary.session_equivalents_per_hour)),
+        ("cached", f"{percent(summary.cache_hit_ratio, digits=1)} of {percent(summary.expected_cache_hit_ratio, digits=1)}"),
+        ("calls", whole(summary.calls)),
+        ("failed", whole(summary.failed_calls)),
+        ("cut", whole(summary.calls_cut)),
+        ("output tokens", whole(summary.output_tokens)),
+        ("prompt tokens", whole(summary.prompt_tokens)),
+        ("window", clock(summary.window_s)),
+    )
+    return figures
+
+
+def row_of(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Row:
+    call = plans.calls.get((row.agent, row.thread))
+    waiting_for_first = row.state in {"queue", "prefill"} and call is not None and not ended
+    return Row(
+        agent=row.agent,
+        state=row.state,
+        title=row.title,
+        session=row.session,
+        trace=row.trace,
+        copy=row.copy,
+        thread=row.thread,
+        turn=row.turn,
+        turns=row.turns,
+        context=row.context_tokens or None,
+        cached=row.cached_share,
+        missed=row.missed_cache,
+        miss_cause=row.miss_cause,
+        ttft_s=max(0.0, (now - call.t_intended) / NS) if waiting_for_first and call is not None else row.ttft_s,
+        ttft_open=waiting_for_first,
+        rate=row.tok_s if row.state == "decode" and not ended else None,
+        rates=row.trend,
+        subagents=max(0, row.live_threads - 1),
+        doing=_doing(row, plans, now, ended=ended),
+    )
+
+
+def _doing(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Doing:
+    key = row.agent, row.thread
+    if row.state in BUSY:
+        call = plans.calls.get(key)
+        pinned = call.pinned_tokens or None if call is not None else None
+        if row.state == "decode":
+            return Doing(tokens=row.call_tokens, pinned=pinned, tail=row.tail)
+        prompt = call.expected_prompt_tokens if call is not None else 0
+        new = prompt - (call.expected_cached_tokens or 0) if call is not None else 0
+        return Doing(text=f"{whole(new)} new tokens" if new > 0 else "")
+    if row.state in {"tool", "wait"}:
+        wait = plans.waits.get(key)
+        if wait is None or (row.state == "wait" and not row.wait_cause):
+            return Doing(label="between calls", elapsed_s=None)
+        label = row.tool if row.state == "tool" else _cause(row.wait_cause)
+        return Doing(
+            label=label,
+            elapsed_s=None if ended else row.waited_s(now),
+            planned_s=row.wait_planned_s,
+            recorded_s=wait.recorded_s,
+        )
+    if row.state == "failed":
+        return Doing(text=row.failure.replace("_", " "))
+    return Doing(text={"done": "finished", "cut": "the run ended"}.get(row.state, ""))
+
+
+def _cause(cause: str) -> str:
+    return {"subagent": "for sub-agents", "start": "to start", "rate": "rate cap"}.get(cause, cause)
+
+
+def _short(source: str) -> str:
+    return source if source.startswith("library") else source.rstrip("/").rpartition("/")[2] or source
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _int(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,112 @@
+"""Starting the viewer: arguments, the terminal it needs, pictures without one."""
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from windtunnel.tui.app import Viewer
+from windtunnel.tui.follow import Follower
+from windtunnel.tui.theme import Theme, theme_for
+from windtunnel.traces.errors import UsageError, WindtunnelError
+
+WRONG_USE = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """0: stop and keep, or closed; 3: detach; 2: wrong use; 128 + n: ended by signal n."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return _run(arguments)
+    except WindtunnelError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    follower = Follower.open(
+        arguments.run_dir,
+        wall=time.time,
+        monotonic=time.monotonic,
+        speed=arguments.speed,
+        at_s=arguments.at,
+        whole=arguments.svg is not None,
+    )
+    if arguments.svg is not None:
+        return _picture(follower, arguments)
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError("the viewer needs a terminal on stdin and stderr: use --svg FILE for a picture without one")
+    app = Viewer(
+        follower,
+        theme_for(os.environ, sys.stderr.encoding),
+        arguments.mode,
+        exit_when_done=arguments.exit_when_done,
+        stamp=lambda: time.strftime("%Y%m%d-%H%M%S"),
+    )
+    app.hear_signals = True
+    code = app.run()
+    return code if code is not None else app.return_code or 1
+
+
+def _picture(follower: Follower, arguments: argparse.Namespace) -> int:
+    """Draws the screen at the asked size and writes it, without a terminal."""
+    theme = Theme(colour=not os.environ.get("NO_COLOR"))
+    app = Viewer(follower, theme, "view", tick_s=0)
+    drawn: list[str] = []
+
+    async def take(pilot: Pilot[int]) -> None:
+        await pilot.pause()
+        if arguments.agent is not None:
+            follower.wait_for_trace(arguments.agent - 1)
+            app.open_agent(arguments.agent - 1)
+            await pilot.pause()
+        if arguments.keys:
+            await pilot.press(*arguments.keys.split())
+            await pilot.pause()
+        drawn.append(app.draw_svg())
+        app.exit(0)
+
+    app.run(headless=True, size=arguments.size, auto_pilot=take)
+    if not drawn:
+        return app.return_code or 1
+    try:
+        arguments.svg.write_text(drawn[0], encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"{arguments.svg} cannot be written ({error.strerror}): choose another file") from error
+    return 0
+
+
+def _size(text: str) -> tuple[int, int]:
+    match = re.fullmatch(r"(\d+)x(\d+)", text)
+    if not match or int(match[1]) < 40 or int(match[2]) < 12:
+        raise argparse.ArgumentTypeError(f"{text}: expected COLUMNSxROWS from 40x12 on, such as 120x40")
+    return int(match[1]), int(match[2])
+
+
+def _speed(text: str) -> float:
+    try:
+        value = float(text.removesuffix("x"))
+    except ValueError:
+        value = 0.0
+    if not value > 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected a factor greater than zero, such as 10")
+    return value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m windtunnel.tui", description="Show a run folder, live or finished.")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--mode", choices=("watch", "view"), default="view", help="watch asks before leaving a live run")
+    parser.add_argument("--exit-when-done", action="store_true", help="close a few seconds after the run's end")
+    parser.add_argument("--speed", type=_speed, help="play the recorded events again, this many times as fast")
+    parser.add_argument("--at", type=float, metavar="S", help="show the run as it was S seconds after its start")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of the screen and exit")
+    parser.add_argument("--size", type=_size, default=(120, 40), help="of the picture, default 120x40")
+    parser.add_argument("--agent", type=int, metavar="N", help="with --svg: open agent N")
+    parser.add_argument("--keys", help="with --svg: keys to press first, separated by spaces")
+    return parser

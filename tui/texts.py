@@ -1,0 +1,119 @@
+"""The text behind the figures: what the model wrote (`text.jsonl`) and what it was sent (the trace files)."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+
+from windtunnel.simulator.results.store import TextLine
+from windtunnel.traces.errors import WindtunnelError
+from windtunnel.traces.model import Trace
+
+KEPT_BYTES = 1 << 26
+"""How much of the end of `text.jsonl` is searched for a session's text when it is opened."""
+READ_BYTES = 1 << 20
+
+
+class Texts:
+    """The written text of one session at a time, read on as the file grows."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._session = ""
+        self._found: dict[tuple[int, int], TextLine] = {}
+        self._file: BinaryIO | None = None
+        self._rest = b""
+        self._decoder = msgspec.json.Decoder(TextLine)
+
+    def of(self, session: str) -> Mapping[tuple[int, int], TextLine]:
+        """By (thread, call)."""
+        if session != self._session:
+            self.close()
+            self._session, self._found = session, {}
+        if not session:
+            return {}
+        if self._file is None:
+            try:
+                self._file = self.path.open("rb")
+            except FileNotFoundError:
+                return {}
+            self._file.seek(max(0, self.path.stat().st_size - KEPT_BYTES))
+            self._rest = b""
+        wanted = msgspec.json.encode(session)
+        while data := self._file.read(READ_BYTES):
+            *lines, self._rest = (self._rest + data).split(b"\n")
+            for line in lines:
+                # Most lines are other sessions': looking for the name is cheaper than decoding.
+                if wanted in line:
+                    self._take(line)
+        return dict(self._found)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            found = self._decoder.decode(line)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return
+        if found.session == self._session:
+            self._found[found.thread, found.call] = found
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class Traces:
+    """Reads trace files beside the screen: one that takes a second must not hold up the keys."""
+
+    def __init__(self) -> None:
+        self._reader: ThreadPoolExecutor | None = None
+        self._files: dict[str, Future[tuple[Trace, ...]]] = {}
+
+    def get(self, run: Mapping[str, Any], trace: str) -> tuple[Trace | None, str]:
+        """The trace with this id, or why there is none to show (yet)."""
+        if not trace:
+            return None, ""
+        entry = entry_of(run, trace)
+        path = entry.get("path") if entry is not None else None
+        if not isinstance(path, str) or not path:
+            return None, "the run does not say which file this session comes from"
+        reading = self._files.get(path)
+        if reading is None:
+            if self._reader is None:
+                self._reader = ThreadPoolExecutor(1, thread_name_prefix="traces")
+            reading = self._files[path] = self._reader.submit(read, path)
+        if not reading.done():
+            return None, f"reading {path} ..."
+        if (error := reading.exception()) is not None:
+            return None, f"the trace cannot be read again: {error}"
+        found = next((t for t in reading.result() if t.header.id == trace), None)
+        return found, "" if found is not None else f"{path} no longer holds this session"
+
+    def wait(self, run: Mapping[str, Any], trace: str) -> None:
+        """Blocks until the file has been read."""
+        self.get(run, trace)
+        for reading in self._files.values():
+            reading.exception()
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.shutdown(wait=False, cancel_futures=True)
+
+
+def entry_of(run: Mapping[str, Any], trace: str) -> Mapping[str, Any] | None:
+    """What `run.json` says about a trace."""
+    entries = run.get("traces")
+    if not isinstance(entries, list):
+        return None
+    return next((e for e in entries if isinstance(e, dict) and trace in {e.get("id"), e.get("fingerprint")}), None)
+
+
+def read(path: str) -> tuple[Trace, ...]:
+    from windtunnel.traces.sources import load
+
+    try:
+        return load([path]).traces
+    except OSError as error:
+        raise WindtunnelError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,146 @@
+"""What the screens show at one moment: frozen, complete, and free of where it came from.
+
+`follow` makes one from a run folder four times a second; widgets are functions of it. Times are seconds, shares are 0-1,
+None is "not reported" and is drawn as a dash.
+"""
+
+from typing import Literal
+
+from msgspec import Struct
+
+from windtunnel.agents.events import AgentState
+
+Ending = Literal["completed", "interrupted", "failed", "died"]
+"""`died`: no summary, and no sign of life."""
+
+
+class Doing(Struct, frozen=True):
+    """What an agent is busy with, beside its state."""
+
+    label: str = ""
+    """Tool names, or the cause of a wait."""
+    elapsed_s: float | None = None
+    planned_s: float | None = None
+    recorded_s: float | None = None
+    tokens: int | None = None
+    """Output tokens of the call so far."""
+    pinned: int | None = None
+    """Output tokens that the call will have."""
+    tail: str = ""
+    """Last generated characters."""
+    text: str = ""
+    """Anything else, ready to show."""
+
+
+class Row(Struct, frozen=True):
+    """One agent (lane)."""
+
+    agent: int
+    state: AgentState = "idle"
+    title: str = ""
+    session: str = ""
+    trace: str = ""
+    copy: int = 0
+    thread: int = 0
+    """0 is the main agent; a sub-agent's call is shown as title/↳thread."""
+    turn: int = 0
+    turns: int = 0
+    context: int | None = None
+    """Tokens of the last prompt and what was generated on top of it."""
+    cached: float | None = None
+    missed: bool = False
+    """The last call missed much of the prefix it should have hit."""
+    miss_cause: str = ""
+    ttft_s: float | None = None
+    """Of the last call; while one has no first token yet, how long it has waited for it."""
+    ttft_open: bool = False
+    rate: float | None = None
+    """Output tokens/s of the call being decoded; None when there is none."""
+    rates: tuple[float, ...] = ()
+    """Output tokens/s of the last calls, oldest first."""
+    subagents: int = 0
+    """Threads beside the main one with a request in flight or waiting."""
+    doing: Doing = Doing()
+
+
+class Engine(Struct, frozen=True):
+    """The engine's last scrape and the GPU's."""
+
+    kv_usage: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    hit_ratio: float | None = None
+    """Of prefix-cache queries, since the run's start, by the engine's own counters."""
+    preemptions: float | None = None
+    accepted: float | None = None
+    """Tokens per step with speculation."""
+    gpu: float | None = None
+    gpu_memory: float | None = None
+    power_w: float | None = None
+
+
+class View(Struct, frozen=True):
+    """The whole run at one moment. Totals are always of all agents."""
+
+    run: str = ""
+    """Folder's name."""
+    agents: int = 0
+    source: str = ""
+    """What is replayed: `library`, a folder."""
+    engine_name: str = ""
+    model: str = ""
+    hardware: str = ""
+    emulated: bool = False
+    speed: str = "real time"
+
+    phase: str = "starting"
+    note: str = ""
+    """What the phase is about, or the last warning."""
+    elapsed_s: float | None = None
+    phase_s: float | None = None
+    """Seconds in this phase."""
+    total_s: float | None = None
+    """Length of the measured window where it is known."""
+    ending: Ending | None = None
+    reason: str = ""
+    silent_s: float | None = None
+    """Seconds since the last sign of life, when that is too long."""
+    valid: bool | None = None
+    """None until it can be said."""
+    invalid: tuple[str, ...] = ()
+
+    out_rate: float | None = None
+    """Output tokens/s over the last seconds; of the window once the run has ended."""
+    in_rate: float | None = None
+    cached: float | None = None
+    could_be_cached: float | None = None
+    in_flight: float | None = None
+    in_tool: float | None = None
+    waiting: float | None = None
+    in_flight_mean: float | None = None
+    output_tokens: int = 0
+    calls: int = 0
+    failed_calls: int = 0
+    done: int = 0
+    """Sessions."""
+    failed: int = 0
+    cut: int = 0
+    lag_p99_ms: float | None = None
+    parsed: bool = True
+    """False: counts of calls in flight are estimates, shown with ~."""
+    failures: tuple[tuple[str, int], ...] = ()
+
+    engine: Engine = Engine()
+    out_series: tuple[float | None, ...] = ()
+    """Output tokens/s, one value for each `step_s` since the start."""
+    step_s: float = 1.0
+    rows: tuple[Row, ...] = ()
+    headline: tuple[tuple[str, str], ...] = ()
+    """After the end: the result as (name, value)."""
+
+    def states(self) -> dict[AgentState, int]:
+        """How many agents are in each state."""
+        found: dict[AgentState, int] = {}
+        for row in self.rows:
+            found[row.state] = found.get(row.state, 0) + 1
+        return found

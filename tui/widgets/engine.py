@@ -1,0 +1,40 @@
+"""The engine strip: what limits the agents, from its own metrics. A dash is a figure the engine does not report."""
+
+from windtunnel.tui.figures import percent, tenths, whole
+from windtunnel.tui.theme import Glyphs, Line
+from windtunnel.tui.view import View
+from windtunnel.tui.widgets.compose import Part, spread
+from windtunnel.tui.widgets.header import lag_part
+from windtunnel.tui.widgets.plot import gauge
+
+
+def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
+    engine = view.engine
+    room = max(6, min(28, width // 6))
+    usage = engine.kv_usage
+    tone = "bad" if usage is not None and usage > 0.97 else "warn" if usage is not None and usage > 0.85 else "prefill"
+    full, rest = gauge(usage or 0.0, room, glyphs)
+    kv: Line = (
+        (f"{'KV':>6}", "dim"),
+        (glyphs.edges[0], "faint"),
+        (full, tone),
+        (rest, ""),
+        (glyphs.edges[1], "faint"),
+        (f" {percent(usage, glyphs.none):>4}", tone if usage is not None else "faint"),
+    )
+    left: list[Part] = [
+        (0, kv),
+        (8, _pair("running", whole(engine.running, glyphs.none), 3)),
+        (9, _pair("waiting", whole(engine.waiting, glyphs.none), 3, "warn" if engine.waiting else "")),
+        (6, _pair("hit rate", percent(engine.hit_ratio, glyphs.none, 1), 5)),
+        (7, _pair("preempted", whole(engine.preemptions, glyphs.none), 2, "warn" if engine.preemptions else "")),
+        (2, _pair("accept", tenths(engine.accepted, glyphs.none), 3) if engine.accepted is not None else ()),
+        (3, _pair("GPU", percent(engine.gpu), 4) if engine.gpu is not None else ()),
+        (2, _pair("power", f"{engine.power_w:.0f} W", 5) if engine.power_w is not None else ()),
+        (2, _pair("memory", percent(engine.gpu_memory), 4) if engine.gpu_memory is not None else ()),
+    ]
+    return spread(left, [(5, lag_part(view, glyphs))], width, "   " if width >= 110 else "  ")
+
+
+def _pair(name: str, value: str, width: int, tone: str = "") -> Line:
+    return ((f"{name} ", "dim"), (f"{value:>{width}}", tone or ("faint" if value in {"0", "–", "-"} else "text")))

@@ -1,0 +1,175 @@
+"""The top of the screen: what runs, where it stands, how fast it is, and whether the result counts."""
+
+from windtunnel.tui.figures import clock, count, millis, percent, plural, tenths, whole
+from windtunnel.tui.theme import Glyphs, Line
+from windtunnel.tui.view import View
+from windtunnel.tui.widgets.compose import Part, cut, spread
+
+ENDINGS = {
+    "completed": ("done", "completed"),
+    "interrupted": ("cut", "interrupted"),
+    "failed": ("failed", "failed"),
+    "died": ("failed", "died"),
+}
+REASONS = {
+    "no_steady_state": "no steady state yet reached",
+}
+
+
+def validity(view: View, glyphs: Glyphs, width: int) -> Line:
+    """`● valid`, or the first reason against it and how many more there are."""
+    if view.ending == "died":
+        return ((f"{glyphs.states['failed']} no result", "bad"),)
+    if view.invalid:
+        more = f" +{len(view.invalid) - 1}" if len(view.invalid) > 1 else ""
+        reason = cut(view.invalid[0].replace("_", " "), max(8, width - len(more)), glyphs.ellipsis)
+        return ((f"{glyphs.states['failed']} not valid: {reason}{more}", "bad"),)
+    if view.valid:
+        return ((f"{glyphs.dot} valid", "good"),)
+    return ((f"{glyphs.dot} too early to say", "dim"),)
+
+
+def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
+    machine = glyphs.separator.join(s for s in (view.engine_name, view.model, view.hardware) if s)
+    emulated: Line = ((" EMULATED ", "emulated"),) if view.emulated else ()
+    left: list[Part] = [
+        (9, (("windtunnel", "brand"),)),
+        (8, ((plural(view.agents, "agent"), "strong"),)),
+        (3, ((cut(view.source, max(12, width // 4), glyphs.ellipsis), "dim"),)),
+        (5, ((cut(machine, max(24, width // 2), glyphs.ellipsis), "text"),)),
+    ]
+    right: list[Part] = [
+        (0, emulated),
+        (4, ((view.speed, "dim"),)),
+        (0, validity(view, glyphs, max(16, width // 3))),
+    ]
+    return spread(left, right, width)
+
+
+def phase_part(view: View, glyphs: Glyphs) -> Line:
+    """`steady 02:41 / 05:00`: time in the measured window where its length is known, else since the start."""
+    if view.ending is not None:
+        tone, word = ENDINGS[view.ending]
+        mark = glyphs.states["done" if tone == "done" else "failed" if tone == "failed" else "cut"]
+        state: Line = ((f"{mark} {word}", "good" if tone == "done" else "bad" if tone == "failed" else "cut"),)
+        return (*state, (f" {clock(view.elapsed_s)}", "strong"))
+    tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
+    word = {"warmup": "warm-up"}.get(view.phase, view.phase)
+    if view.phase == "steady" and view.total_s:
+        return ((f"{word:<8}", f"{tone} bold"), (f" {clock(view.phase_s)} / {clock(view.total_s)}", "strong"))
+    return ((f"{word:<8}", f"{tone} bold"), (f" {clock(view.elapsed_s)}", "strong"))
+
+
+def pair(name: str, value: str, tone: str = "strong") -> Line:
+    return ((f"{name} ", "dim"), (value, tone))
+
+
+def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
+    """Phase, time, tokens per second, and where the agents are."""
+    about = "" if view.parsed else "~"
+    rate: Line = ((f"{about + whole(view.out_rate, glyphs.none):>6}", "strong"), (" tok/s out", "dim"))
+    reading: Line = ((f"{count(view.in_rate, glyphs.none):>5}", "text"), (" tok/s in", "dim"))
+    cached: Line = (("cached ", "dim"), (f"{percent(view.cached, glyphs.none, 1):>5}", "text"))
+    ceiling: Line = (*cached, (f" (could be {percent(view.could_be_cached, glyphs.none, 1)})", "dim"))
+    where: Line = (
+        ("in flight ", "dim"),
+        (f"{_agents(view.in_flight, glyphs):>3}", "decode bold"),
+        ("  tool ", "dim"),
+        (f"{_agents(view.in_tool, glyphs):>3}", "tool bold"),
+        ("  wait ", "dim"),
+        (f"{_agents(view.waiting, glyphs):>3}", "wait bold"),
+    )
+    if view.ending == "died":
+        silence = f" for {clock(view.silent_s)}" if view.silent_s is not None else ""
+        text = f"no sign of life{silence} and no summary: the run was killed. What it wrote is shown."
+        return spread([(0, ((" DIED ", "alarm"), (f" {clock(view.elapsed_s)}", "strong"))), (0, ((text, "bad"),))], [], width)
+    wide = width >= 132
+    left: list[Part] = [
+        (0, phase_part(view, glyphs)),
+        (9, rate),
+        (5, reading),
+        (4, ceiling if wide else cached),
+    ]
+    if view.phase in {"starting", "preparing"} and view.note and view.ending is None:
+        left = [(0, phase_part(view, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]
+    return spread(left, [(8, where)] if view.ending is None else [(8, _mean(view, glyphs))], width, "   " if wide else "  ")
+
+
+def _agents(value: float | None, glyphs: Glyphs) -> str:
+    if value is None:
+        return glyphs.none
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+
+
+def _mean(view: View, glyphs: Glyphs) -> Line:
+    return ((plural(view.agents, "agent"), "strong"), (", ", "dim"), (tenths(view.in_flight_mean, glyphs.none), "strong"), (" in flight", "dim"))
+
+
+def result_lines(view: View, width: int, glyphs: Glyphs, rows: int) -> list[Line]:
+    """After the end: the headline figures, in as many lines as there is room for."""
+    _ = glyphs
+    cells = [pair(name, value) for name, value in view.headline]
+    lines: list[Line] = []
+    while cells and len(lines) < rows:
+        line: list[Part] = []
+        used = 2
+        while cells:
+            size = sum(len(text) for text, _ in cells[0]) + 3
+            if line and used + size > width:
+                break
+            line.append((1, cells.pop(0)))
+            used += size
+        lines.append(spread(line, [], width, "   "))
+    return lines
+
+
+def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
+    """All agents by state: a stacked bar with its legend, then the sessions that ended."""
+    states = view.states()
+    order = ("decode", "prefill", "queue", "tool", "wait")
+    resting = sum(n for state, n in states.items() if state not in order)
+    legend: list[Part] = [
+        (
+            5 if state != "queue" or states.get("queue") else 1,
+            (
+                (f"{glyphs.states[state]} ", state),
+                (f"{state} " if width >= 100 else "", "dim"),
+                (f"{states.get(state, 0):>{3 if width >= 100 else 2}}", "text" if states.get(state) else "faint"),
+            ),
+        )
+        for state in order
+    ]
+    ended: list[Part] = [
+        (6, (("done ", "dim"), (f"{view.done:>3}", "good" if view.done else "faint"))),
+        (7, (("failed ", "dim"), (f"{view.failed:>2}", "bad" if view.failed else "faint"))),
+        (6, (("cut ", "dim"), (f"{view.cut:>2}", "cut" if view.cut else "faint"))),
+    ]
+    room = max(8, width - (89 if width >= 100 else 61))
+    bar = stacked([(state, states.get(state, 0)) for state in order], resting, room, glyphs, colour)
+    return spread([(9, ((f"{'agents':>6}", "dim"), *bar)), *legend], ended, width)
+
+
+def stacked(parts: list[tuple[str, int]], rest: int, width: int, glyphs: Glyphs, colour: bool) -> Line:
+    """Counts as one bar of `width` cells by largest remainder; each state in its colour, or as its glyph without one."""
+    total = sum(n for _, n in parts) + rest
+    first, last = glyphs.edges
+    if total == 0:
+        return ((first, "faint"), (" " * width, ""), (last, "faint"))
+    exact = [(state, n * width / total) for state, n in parts]
+    sizes = {state: int(x) for state, x in exact}
+    spare = round(sum(x for _, x in exact)) - sum(sizes.values())
+    for state, _ in sorted(exact, key=lambda p: p[1] - int(p[1]), reverse=True)[:spare]:
+        sizes[state] += 1
+    solid = colour and glyphs.braille
+    pieces: list[tuple[str, str]] = [
+        ((glyphs.eighths[8] if solid else glyphs.states[state]) * size, state)  # type: ignore[index]
+        for state, size in sizes.items()
+        if size
+    ]
+    space = width - sum(sizes.values())
+    return ((first, "faint"), *pieces, (" " * space, ""), (last, "faint"))
+
+
+def lag_part(view: View, glyphs: Glyphs) -> Line:
+    slow = view.lag_p99_ms is not None and view.lag_p99_ms > 5
+    return (("client lag p99 ", "dim"), (f"{millis(view.lag_p99_ms, glyphs.none):>4}", "bad" if slow else "text"), (" ms", "dim"))
