@@ -21,7 +21,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.version_option(package_name="windtunnel", message="windtunnel %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """A wind tunnel for LLM inference engines.
+    r"""A wind tunnel for LLM inference engines.
 
     Replays recorded coding-agent sessions against a server, shows every agent live, and says what the engine carries.
 
@@ -70,7 +70,8 @@ def view(run_dir: Path, plain: bool, as_json: bool) -> None:
 
     folder = RunFolder.open(run_dir)
     if terminal() and not plain and not as_json:
-        os.execv(sys.executable, [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--mode", "view"])
+        command = [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--mode", "view"]
+        os.execv(sys.executable, command)  # noqa: S606 - the viewer takes this process's place
     from windtunnel.simulator.view import print_run
 
     print_run(folder, as_json=as_json)

@@ -29,7 +29,7 @@ _OPTIONS: list[Callable[[Command], Command]] = [
     click.option("--duration", metavar="S", help="Length of the measured window, after warm-up (default 300)."),
     click.option("--sessions", type=int, metavar="K", help="Start K sessions, then drain."),
     click.option("--calls", type=int, metavar="K", help="Start K calls, then drain."),
-    click.option("--ramp", type=float, default=5.0, show_default=True, metavar="S", help="Agents start over S seconds."),
+    click.option("--ramp", type=float, default=5.0, show_default=True, metavar="S", help="Agents start over this."),
     click.option("--warmup", metavar="N|Ns", help="Calls per agent (default 2), or seconds, before the window opens."),
     click.option("--start", type=click.Choice(["fresh", "spread"]), default="spread", show_default=True),
     click.option(
@@ -70,6 +70,7 @@ def run_options(command: Command) -> Command:
 def to_config(flags: dict[str, Any]) -> "RunConfig":
     """The flags as a checked RunConfig; UsageError says which flag is wrong."""
     from windtunnel.agents.policy import Dial, parse_dial
+    from windtunnel.simulator.results import slo
     from windtunnel.simulator.run.config import (
         RunConfig,
         Warmup,
@@ -78,7 +79,6 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
         parse_share,
         parse_warmup,
     )
-    from windtunnel.simulator.results import slo
     from windtunnel.traces.errors import UsageError
 
     tool_time: Dial | None = None

@@ -61,7 +61,7 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     """Extra request headers; values are not written to run.json."""
 
     def checked(self) -> "RunConfig":
-        """This config with its default end filled in; raises UsageError for values that cannot work."""
+        """The config with its default end filled in; raises UsageError for values that cannot work."""
         if self.agents < 1:
             raise UsageError(f"--agents {self.agents}: at least one agent is needed")
         if self.target and self.engine:

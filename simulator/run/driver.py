@@ -1,23 +1,25 @@
 """Runs the lanes: who starts when, what is in flight, when it ends, and what a failure or an interrupt means."""
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
-from asyncio_throttle import Throttler
+from asyncio_throttle.throttler import Throttler
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream, StreamClient
 from windtunnel.agents.clock import Clock
 from windtunnel.agents.expected import PrefixIndex
-from windtunnel.agents.prompt import Body, Conversation, Options, Prepared
 from windtunnel.agents.plan import call_tokens, make_plan
 from windtunnel.agents.policy import usual_times
+from windtunnel.agents.prompt import Conversation, Options, Prepared
 from windtunnel.agents.sse import Parsed
 from windtunnel.simulator.results.store import RunWriter, TextLine
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.deck import CallBudget, Deck, Draw, seeded
 from windtunnel.simulator.run.lane import NS, ActiveCall, SessionRun
+from windtunnel.simulator.run.prepare import tagged
 from windtunnel.simulator.run.window import Window
 
 StopKind = Literal["duration", "interrupted", "engine_gone", "failures"]
@@ -53,13 +55,14 @@ class Driver:
         self._options = options
         self._writer = writer
         self._origin = origin_ns
-        self._index = PrefixIndex(match_unit or 1)
+        self.index = PrefixIndex(match_unit or 1)
         self._policy = config.policy()
         self._usual = usual_times([p.trace for p in prepared])
         self._tokens = [call_tokens(p.trace) for p in prepared]
         self._deck = Deck(len(prepared), config.seed, config.sessions)
         self._budget = CallBudget(config.calls)
-        self._throttle = None if config.rate is None else Throttler(rate_limit=max(1, round(config.rate)), period=1.0)
+        # One per 1/R seconds, not R per second: the library admits what its period allows in one burst.
+        self._throttle = None if config.rate is None else Throttler(1, period=1 / config.rate, retry_interval=0.005)
         self.window = Window(config.agents, config.warmup, config.duration_s, self._enter)
         self.active: set[ActiveCall] = set()
         self.live: dict[int, SessionRun] = {}
@@ -183,7 +186,8 @@ class Driver:
         prepared = self._prepared[draw.index]
         rng = seeded(self.config.seed, "start", draw.number)
         plan = make_plan(prepared.trace, self._policy, rng, usual=self._usual, tokens=self._tokens[draw.index])
-        conversation = Conversation(prepared, self._options, run_id=self.run_id, copy=draw.copy)
+        options = tagged(self._options, self.run_id, prepared.trace.header.id, draw.copy)
+        conversation = Conversation(prepared, options)
         return SessionRun(self, agent, draw, plan, conversation)
 
     def _check_hopeless(self) -> None:
@@ -204,11 +208,8 @@ class Driver:
         if self._throttle is None:
             return 0
         began = self.clock.now_ns()
-        await self._throttle.acquire()
+        await self._throttle.acquire()  # type: ignore[no-untyped-call]
         return self.clock.now_ns() - began
-
-    def expected(self, session: SessionRun, call: int, body: Body) -> "ExpectedHit":
-        return self._index.add(body.pieces)
 
     def open(self, active: ActiveCall) -> None:
         """A request goes out."""
@@ -246,7 +247,7 @@ class Driver:
         if raw.t_sent is None or not parsed.chunk_t:
             return ev.Chunks()
         times = [(t - raw.t_sent) // 1000 for t in parsed.chunk_t]
-        deltas = [times[0], *(b - a for a, b in zip(times, times[1:], strict=False))]
+        deltas = [times[0], *(b - a for a, b in itertools.pairwise(times))]
         return ev.Chunks(us=tuple(deltas), n=tuple(parsed.chunk_n))
 
     # -- progress

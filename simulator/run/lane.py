@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream
-from windtunnel.agents.prompt import Conversation, Output
+from windtunnel.agents.expected import Trail
+from windtunnel.agents.prompt import PATHS, Conversation, Output
 from windtunnel.agents.session import (
     AbortCalls,
     Action,
@@ -72,6 +73,7 @@ class SessionRun:
         self._inputs: asyncio.Queue[tuple[Input, int]] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits: dict[tuple[int, int], ev.WaitStart] = {}
+        self._trails: dict[int, Trail] = {}
         self._calls_done = 0
         self._work_done = 0.0
         self._over = False
@@ -122,6 +124,8 @@ class SessionRun:
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for thread, call in list(self._waits):
             self._end_wait(thread, call)
+        for trail in self._trails.values():
+            self.driver.index.drop(trail)
 
     def _apply(self, item: Input, at: int) -> None:
         self._state, actions = advance(self._state, item)
@@ -195,7 +199,8 @@ class SessionRun:
         driver = self.driver
         call = self.plan.trace.calls[call_id]
         body = self.conversation.body(call_id)
-        expected = driver.expected(self, call_id, body)
+        trail = self._trails.setdefault(thread, Trail())
+        expected = driver.index.sent(trail, body.kept_pieces, body.added_pieces, body.expected_prompt_tokens)
         turn, turns = self.plan.turn_of(call_id)
         request_id = f"{driver.run_id}-{self.id}-{thread}-{call_id}"
         driver.emit(
@@ -210,7 +215,7 @@ class SessionRun:
                 request_id=request_id,
                 t_intended=driver.at(intended),
                 expected_prompt_tokens=body.expected_prompt_tokens,
-                expected_cached_tokens=expected.in_units,
+                expected_cached_tokens=expected.rounded,
                 pinned_tokens=body.pinned_tokens,
             )
         )
@@ -221,7 +226,7 @@ class SessionRun:
             throttled = await driver.throttle()
             driver.open(active)
             await driver.client.stream(
-                self.conversation.path, body.parts, request_id=request_id, on_start=active.started
+                PATHS[self.conversation.prepared.route], body.parts, request_id=request_id, on_start=active.started
             )
         except asyncio.CancelledError:
             cut = driver.call_fate()
@@ -249,7 +254,7 @@ class SessionRun:
                 prompt_tokens=parsed.prompt_tokens,
                 cached_tokens=parsed.cached_tokens,
                 expected_prompt_tokens=body.expected_prompt_tokens,
-                expected_cached_tokens=expected.in_units,
+                expected_cached_tokens=expected.rounded,
                 expected_cached_exact=expected.exact,
                 reprefilled_tokens=body.reprefilled_tokens,
                 completion_tokens=parsed.completion_tokens,
@@ -271,15 +276,14 @@ class SessionRun:
         self._calls_done += 1
         if ended is None:
             self._work_done += self.plan.work_of(call_id)
-            self.conversation.ended(
-                call_id,
-                Output(
-                    text=parsed.text,
-                    reasoning=parsed.reasoning,
-                    tool_calls=tuple(parsed.tool_calls),
-                    token_ids=parsed.token_ids,
-                ),
+            output = Output(
+                text=parsed.text,
+                reasoning=parsed.reasoning,
+                tool_calls=bool(parsed.tool_calls),
+                token_ids=list(parsed.token_ids),
+                tokens=parsed.completion_tokens,
             )
+            driver.index.generated(trail, self.conversation.ended(call_id, output))
         end = raw.t_end if raw.t_end is not None else driver.clock.now_ns()
         self._inputs.put_nowait((CallEnded(thread, call_id, ok=ended is None, reason=ended), end))
 

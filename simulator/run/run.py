@@ -18,7 +18,7 @@ import msgspec
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import StreamClient, parse_target
 from windtunnel.agents.clock import RealClock
-from windtunnel.simulator.engines.base import Adapter, Resolved, detect, open_session, root_of
+from windtunnel.simulator.engines.base import detect, open_session, root_of
 from windtunnel.simulator.engines.launch import EMULATOR, Launched, expand
 from windtunnel.simulator.results.store import ENGINE_LOG, RunWriter
 from windtunnel.simulator.results.summary import recompute
@@ -28,7 +28,8 @@ from windtunnel.simulator.run import gpu, samplers
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.estimate import estimate
-from windtunnel.simulator.run.prepare import Preparation, isolate, prepare_run
+from windtunnel.simulator.run.link import Link
+from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer
 from windtunnel.traces.errors import WindtunnelError
@@ -126,39 +127,30 @@ class Run:
             adapter = await detect(root, session)
             resolved = await adapter.probe(session, root, self.config.model)
             talk(f"engine: {resolved.name} {resolved.version or ''}  model {resolved.model}")
-            prepared = await prepare_run(self.config, self.traces, resolved, session, root, talk)
-            isolation = await isolate(self.config, adapter, resolved, session, root, self.run_id)
+            link = Link(session, root, adapter, resolved)
+            prepared = await prepare_run(self.config, self.traces, link, run_id=self.run_id, talk=talk)
             if writer is None:
                 writer = self._create()
             talk(f"{self.config.agents} agents, {len(prepared.traces)} sessions to draw from, route {prepared.route}")
             talk(f"length: {estimate(prepared.traces, self.config)}")
             talk(f"results: {writer.path}")
             try:
-                return await self._drive(root, session, adapter, resolved, prepared, isolation, launched, writer)
+                return await self._drive(link, prepared, launched, writer)
             finally:
                 writer.close()
 
-    async def _drive(
-        self,
-        root: str,
-        session: Any,
-        adapter: Adapter,
-        resolved: Resolved,
-        prepared: Preparation,
-        isolation: dict[str, Any],
-        launched: Launched | None,
-        writer: RunWriter,
-    ) -> Summary:
+    async def _drive(self, link: Link, prepared: Preparation, launched: Launched | None, writer: RunWriter) -> Summary:
+        root, resolved = link.root, link.resolved
         clock = RealClock()
         origin, wall = clock.now_ns(), time.time()
-        writer.write_run(self._describe(resolved, prepared, isolation, origin, wall, root))
+        writer.write_run(self._describe(link, prepared, origin, wall))
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=wall))
         writer.flush()
         client = StreamClient(parse_target(root, headers=self.config.headers))
         driver = Driver(
             config=self.config,
             prepared=prepared.prepared,
-            options=prepared.options(isolation),
+            options=prepared.options,
             clock=clock,
             client=client,
             writer=writer,
@@ -169,7 +161,7 @@ class Run:
         plain = PlainProgress(sys.stderr, self.config.agents)
         writer.subscribe(plain)
         plain.enabled = not self.screen
-        scraper = Scraper(session, root, adapter.metric_names) if resolved.capabilities.metrics else None
+        scraper = Scraper(link.session, root, link.adapter.metric_names) if resolved.capabilities.metrics else None
 
         async def scrape() -> None:
             sample = await scraper.once(driver.now()) if scraper is not None else None
@@ -256,10 +248,9 @@ class Run:
             return "failed", "max_failures"
         return "completed", None
 
-    def _describe(
-        self, resolved: Resolved, prepared: Preparation, isolation: dict[str, Any], origin: int, wall: float, root: str
-    ) -> dict[str, Any]:
+    def _describe(self, link: Link, prepared: Preparation, origin: int, wall: float) -> dict[str, Any]:
         """run.json: everything needed to repeat the run and to judge it."""
+        resolved = link.resolved
         return {
             "run_id": self.run_id,
             "windtunnel": version("windtunnel"),
@@ -272,7 +263,7 @@ class Run:
             "config": self.config.as_json(),
             "agents": self.config.agents,
             "seed": self.config.seed,
-            "target": root,
+            "target": link.root,
             "engine": {
                 **{key: value for key, value in msgspec.to_builtins(resolved).items() if key != "flags"},
                 "resolved": {
@@ -282,8 +273,5 @@ class Run:
                     "prefix_caching": resolved.prefix_caching,
                 },
             },
-            "isolation": isolation,
             **prepared.describe(),
         }
-
-

@@ -36,8 +36,9 @@ def test_session_and_call_budgets_count_what_is_started():
     assert all(CallBudget(None).take() for _ in range(100))
 
 
-def phases(agents=2, warmup=Warmup(calls=2), duration_s=10.0):
+def phases(agents=2, warmup=None, duration_s=10.0):
     seen = []
+    warmup = warmup or Warmup(calls=2)
     return Window(agents, warmup, duration_s, lambda phase, at, _note: seen.append((phase, at))), seen
 
 

@@ -1,0 +1,268 @@
+"""From traces to ready prompts: which route, what fits, how the served tokenizer counts, and proof that it fits.
+
+Everything that tokenises, renders or measures happens here, before the run; a turn then only joins ready bytes.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents.isolation import as_text, make_salt, make_tag
+from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, Route, prepare
+from windtunnel.agents.rendering import Rendering
+from windtunnel.simulator.engines.base import Resolved
+from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering
+from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.link import Link
+from windtunnel.traces.errors import EngineError, UsageError
+from windtunnel.traces.fit import FitCounts, fit
+from windtunnel.traces.format import fingerprint
+from windtunnel.traces.model import Trace
+
+Talk = Callable[[str], None]
+PROOFS = 4
+"""A session whose largest call turns out too long is fitted again with less room, at most this often."""
+SPARE = 16
+"""Tokens of extra room when a session is fitted again."""
+
+
+class Isolation(Struct, frozen=True):
+    """How this run is kept apart from what the engine cached before; written to run.json."""
+
+    mode: Literal["reset", "cache_salt", "text_salt", "none"]
+    reset: bool = False
+    """The engine confirmed that its cache was emptied."""
+    salt: str | None = None
+    note: str = ""
+
+
+class Preparation(Struct, frozen=True):
+    """What a run replays, ready to be sent."""
+
+    traces: tuple[Trace, ...]
+    prepared: tuple[Prepared, ...]
+    route: Route
+    rendering: Rendering
+    max_context: int | None
+    counts: FitCounts
+    lengths_from: tuple[str, ...]
+    options: Options
+    isolation: Isolation
+    proven: dict[str, int]
+    """Tokens of each session's largest call, prompt as counted by the server + pinned output, by trace id."""
+
+    def describe(self) -> dict[str, Any]:
+        """The part of run.json that says what was replayed."""
+        changes: Counter[str] = Counter()
+        for prepared in self.prepared:
+            changes.update(prepared.changes)
+        return {
+            "route": self.route,
+            "max_context": self.max_context,
+            "fit": msgspec.to_builtins(self.counts),
+            "lengths_from": list(self.lengths_from),
+            "isolation": msgspec.to_builtins(self.isolation),
+            "prompt_changes": dict(sorted(changes.items())),
+            "calibration": {
+                "name": self.rendering.calibration.name,
+                "measured": self.rendering.calibration.measured,
+                "chars_per_token": self.rendering.calibration.ratio,
+                "message_overhead": self.rendering.message_overhead,
+                "fixed_overhead": self.rendering.fixed_overhead,
+            },
+            "traces": [
+                {
+                    "id": trace.header.id,
+                    "title": trace.header.title,
+                    "agent": trace.header.agent,
+                    "source": trace.header.source,
+                    "fingerprint": fingerprint(trace),
+                    "synthetic": trace.header.synthetic,
+                    "shape_only": trace.header.shape_only,
+                    "calls": len(trace.calls),
+                    "largest_call_tokens": self.proven.get(trace.header.id),
+                }
+                for trace in self.traces
+            ],
+        }
+
+
+def choose_route(config: RunConfig, traces: Sequence[Trace], resolved: Resolved) -> Route:
+    """`--api`, or: token ids where nothing readable would be lost and the engine takes them."""
+    can = resolved.capabilities.token_prompts and resolved.capabilities.tokenize
+    if config.api == "tokens":
+        if not can:
+            raise UsageError(
+                "--api tokens: this server does not take token ids on /v1/completions together with /tokenize; "
+                "use --api chat"
+            )
+        if config.history == "live":
+            return "tokens"
+    if config.api != "auto":
+        return config.api
+    return "tokens" if can and all(trace.header.shape_only for trace in traces) else "chat"
+
+
+def room(config: RunConfig, resolved: Resolved) -> int | None:
+    """Largest context in tokens: the flag, the server's limit, or None where neither says."""
+    served = resolved.max_model_len
+    if config.max_context is None:
+        return served
+    if served is not None and config.max_context > served:
+        raise UsageError(f"--max-context {config.max_context}: the server takes at most {served} tokens")
+    return config.max_context
+
+
+async def isolate(config: RunConfig, link: Link, run_id: str) -> Isolation:
+    """Empty the engine's cache if it can be, else salt the prompts; `--isolate` can insist on either."""
+    if config.isolate == "none":
+        return Isolation("none")
+    note = ""
+    if config.isolate in ("auto", "reset"):
+        done, note = await link.adapter.reset(link.session, link.root)
+        if done:
+            return Isolation("reset", reset=True, note=note)
+        if config.isolate == "reset":
+            raise EngineError(f"--isolate reset: {note}")
+    salt = make_salt(run_id)
+    if link.resolved.capabilities.cache_salt and link.resolved.name != "openai":
+        return Isolation("cache_salt", salt=salt, note=note)
+    return Isolation("text_salt", salt=salt, note=note)
+
+
+async def prepare_run(
+    config: RunConfig, traces: Sequence[Trace], link: Link, *, run_id: str, talk: Talk
+) -> Preparation:
+    """All of it; raises UsageError when no session fits, EngineError when the server refuses."""
+    resolved = link.resolved
+    route = choose_route(config, traces, resolved)
+    limit = room(config, resolved)
+    tokenizer = Tokenizer(link.session, link.root, resolved.model) if resolved.capabilities.tokenize else None
+    fitted, counts = _fit(config, traces, limit)
+    isolation = await isolate(config, link, run_id)
+    talk("learning how the server counts tokens")
+    tag_tokens, salt_tokens = await _label_tokens(tokenizer, isolation, run_id)
+    rendering = await learn_rendering(
+        tokenizer, resolved, fitted if route == "chat" else (), salt_tokens=salt_tokens, tag_tokens=tag_tokens
+    )
+    options = _options(config, route, resolved, isolation)
+    talk(f"preparing {len(fitted)} sessions")
+    kept: list[Trace] = []
+    prepared: list[Prepared] = []
+    proven: dict[str, int] = {}
+    tightened = 0
+    prove = Proof(config, route, rendering, options, limit, tokenizer)
+    for trace in fitted:
+        result = await prove.trace(trace)
+        if result is None:
+            tightened += 1
+            continue
+        kept.append(result[0].trace)
+        prepared.append(result[0])
+        proven[trace.header.id] = result[1]
+    if not kept:
+        raise UsageError(
+            f"no session fits a context of {limit} tokens with its template: use --fit scale, or a larger --max-context"
+        )
+    if tightened:
+        counts = msgspec.structs.replace(counts, kept=counts.kept - tightened, filtered=counts.filtered + tightened)
+    models = {model for trace in kept for model in trace.header.models}
+    return Preparation(
+        traces=tuple(kept),
+        prepared=tuple(prepared),
+        route=route,
+        rendering=rendering,
+        max_context=limit,
+        counts=counts,
+        lengths_from=tuple(sorted(models)),
+        options=options,
+        isolation=isolation,
+        proven=proven,
+    )
+
+
+def _fit(config: RunConfig, traces: Sequence[Trace], limit: int | None) -> tuple[list[Trace], FitCounts]:
+    if limit is None:
+        return list(traces), FitCounts(kept=len(traces), filtered=0, scaled=0, compacted=0)
+    fitted, counts = fit(traces, limit, config.fit)
+    if not fitted:
+        raise UsageError(
+            f"none of the {len(traces)} sessions fits a context of {limit} tokens: "
+            "use --fit scale or --fit compact, or a larger --max-context"
+        )
+    return fitted, counts
+
+
+async def _label_tokens(tokenizer: Tokenizer | None, isolation: Isolation, run_id: str) -> tuple[int, int]:
+    """Tokens that the tag of a trace's copy and a salt in the text cost."""
+    tag = as_text(make_tag(run_id, "", 0))
+    salt = as_text(isolation.salt) if isolation.mode == "text_salt" and isolation.salt else ""
+    if tokenizer is None:
+        return len(tag) // 4, len(salt) // 4
+    return await tokenizer.count(tag), await tokenizer.count(salt) if salt else 0
+
+
+def _options(config: RunConfig, route: Route, resolved: Resolved, isolation: Isolation) -> Options:
+    """Request fields that this server was seen to take."""
+    seen = resolved.capabilities
+    dialect = Dialect(
+        resolved.name,
+        continuous_usage=seen.continuous_usage,
+        ignore_eos=seen.ignore_eos,
+        min_tokens=seen.ignore_eos,
+        token_ids=seen.return_token_ids,
+        cache_salt=isolation.mode == "cache_salt",
+        sampling=seen.ignore_eos,
+    )
+    return Options(
+        model=resolved.model,
+        dialect=dialect,
+        salt=isolation.salt if isolation.mode == "cache_salt" else None,
+        text_salt=isolation.salt if isolation.mode == "text_salt" else None,
+        history=config.history,
+        # On the chat route usage in each chunk counts as well, and the answer does not repeat the whole prompt's ids.
+        token_ids=route == "tokens" or not seen.continuous_usage,
+    )
+
+
+def tagged(options: Options, run_id: str, trace_id: str, copy: int) -> Options:
+    """The options of one replay: its tag keeps it apart from other replays of the same trace."""
+    return msgspec.structs.replace(options, tag=make_tag(run_id, trace_id, copy))
+
+
+class Proof(Struct, frozen=True):
+    """Has the server count each session's largest call, as it will be sent, before anything is replayed."""
+
+    config: RunConfig
+    route: Route
+    rendering: Rendering
+    options: Options
+    limit: int | None
+    tokenizer: Tokenizer | None
+
+    async def trace(self, trace: Trace) -> tuple[Prepared, int] | None:
+        """The rendered trace and the tokens of its largest call; None when it cannot be made to fit."""
+        room = self.limit
+        for _ in range(PROOFS):
+            prepared = prepare(trace, self.route, self.rendering)
+            largest = max((c.id for c in trace.calls), key=lambda c: prepared.prompt_tokens(c) + prepared.pinned[c])
+            total = await self.count(prepared, largest) + prepared.pinned[largest]
+            if self.limit is None or room is None or total <= self.limit:
+                return prepared, total
+            room -= total - self.limit + SPARE
+            fitted = fit([trace], room, self.config.fit)[0] if room > SPARE else []
+            if not fitted:
+                return None
+            trace = fitted[0]
+        return None
+
+    async def count(self, prepared: Prepared, call: int) -> int:
+        """Prompt tokens of one call. Its history is what was recorded: nothing was generated yet."""
+        if self.route == "tokens" or self.tokenizer is None:
+            return prepared.prompt_tokens(call)
+        options = tagged(self.options, "proof", prepared.trace.header.id, 0)
+        request = msgspec.json.decode(b"".join(Conversation(prepared, options).body(call).parts))
+        return await self.tokenizer.prove(request["messages"], request.get("tools") or ())
