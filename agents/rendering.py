@@ -7,7 +7,7 @@ it. Where an engine has no `/tokenize` the typical figures of a ChatML-like temp
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from windtunnel.agents import schemas
 from windtunnel.traces.model import Trace, digest_of
@@ -17,16 +17,15 @@ TYPICAL_MESSAGE = 5
 """Tokens of a ChatML-like template around one message."""
 
 
+def typical_messages() -> dict[str, int]:
+    return dict.fromkeys(("system", "user", "assistant", "tool"), TYPICAL_MESSAGE)
+
+
 class Rendering(Struct, frozen=True):
     """Everything `prepare` has to know of the engine. Tokens throughout."""
 
     calibration: Calibration
-    message_overhead: dict[str, int] = {
-        "system": TYPICAL_MESSAGE,
-        "user": TYPICAL_MESSAGE,
-        "assistant": TYPICAL_MESSAGE,
-        "tool": TYPICAL_MESSAGE,
-    }
+    message_overhead: dict[str, int] = field(default_factory=typical_messages)
     """By role: what the template puts around one message."""
     fixed_overhead: int = 3
     """Once per prompt: BOS and the generation prompt."""
