@@ -212,11 +212,11 @@ class Fold:
                 self.trust.add_live(seconds, self.in_flight, self.in_tool, self.waiting, self.live)
         self._counted_t = end
 
-    def _change(self, agent: Agent, change: Callable[[], Any]) -> Any:
+    def _change(self, agent: Agent, change: Callable[..., object], *given: Any) -> None:
         """Runs a change of one agent and keeps the counts of all."""
         before = agent.row.state
         live, flight, tool, wait = agent.live, agent.in_flight, agent.in_tool, agent.waiting
-        result = change()
+        change(*given)
         if agent.row.state != before:
             self.states[before] -= 1
             self.states[agent.row.state] += 1
@@ -224,7 +224,6 @@ class Fold:
         self.in_flight += agent.in_flight - flight
         self.in_tool += agent.in_tool - tool
         self.waiting += agent.waiting - wait
-        return result
 
     def _run_start(self, event: RunStart) -> None:
         self.started_t = self._counted_t = event.t
@@ -245,13 +244,13 @@ class Fold:
         self._count(event.t)
         self.sessions["started"] += 1
         agent = self._agent(event.agent)
-        self._change(agent, lambda: agent.begin(event))
+        self._change(agent, agent.begin, event)
 
     def _session_end(self, event: SessionEnd) -> None:
         self._count(event.t)
         self.sessions[event.status] += 1
         agent = self._agent(event.agent)
-        self._change(agent, lambda: agent.finish(event))
+        self._change(agent, agent.finish, event)
         self._live_output.pop(event.agent, None)
         if event.status == "failed" and not agent.failed_call(event.reason):
             self._fail(Failure(event.t, event.agent, event.session, None, None, event.reason or "unknown", ""))
@@ -263,23 +262,23 @@ class Fold:
     def _wait_start(self, event: WaitStart) -> None:
         self._count(event.t)
         agent = self._agent(event.agent)
-        self._change(agent, lambda: agent.wait_start(event))
+        self._change(agent, agent.wait_start, event)
 
     def _wait_end(self, event: WaitEnd) -> None:
         self._count(event.t)
         agent = self._agent(event.agent)
-        self._change(agent, lambda: agent.wait_end(event.thread, event.t))
+        self._change(agent, agent.wait_end, event.thread, event.t)
 
     def _call_start(self, event: CallStart) -> None:
         self._count(event.t)
         self.calls["started"] += 1
         agent = self._agent(event.agent)
-        self._change(agent, lambda: agent.call_start(event, self.engine.preemptions))
+        self._change(agent, agent.call_start, event, self.engine.preemptions)
 
     def _call_end(self, event: CallEnd) -> None:
         self._count(event.t)
         agent = self._agent(event.agent)
-        self._change(agent, lambda: agent.call_end(event, self.engine.preemptions))
+        self._change(agent, agent.call_end, event, self.engine.preemptions)
         self.calls["cut" if event.cut else "completed" if event.failure is None else "failed"] += 1
         self._live_output[event.agent] = agent.live_tokens
         self._ended_output += of_call.output_tokens(event) or 0
@@ -313,11 +312,11 @@ class Fold:
         self.approximate = not event.parsed
         for seen in event.agents:
             agent = self._agent(seen.agent)
-            before = agent.row.state
-            agent.progress(event.t, seen)
-            if agent.row.state != before:
-                self.states[before] -= 1
-                self.states[agent.row.state] += 1
+            if agent.moves(seen):
+                self._count(event.t)
+                self._change(agent, agent.progress, event.t, seen)
+            else:
+                agent.progress(event.t, seen)
             self._live_output[seen.agent] = agent.live_tokens
         if last is not None and event.t > last.t:
             self.series.add("output", last.t, event.t, max(0, event.output_tokens - last.output_tokens))

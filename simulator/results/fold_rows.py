@@ -16,7 +16,7 @@ MISS_FLOOR = 256
 MISS_SHARE = 0.05
 """A turn missed the cache when it missed more expected tokens than the floor and this share of its prompt."""
 
-_ORDER: dict[AgentState, int] = {"decode": 5, "prefill": 4, "queue": 3, "tool": 2, "wait": 1}
+_ORDER: dict[AgentState, int] = {"decode": 5, "prefill": 4, "tool": 3, "queue": 2, "wait": 1}
 _FINISHED: dict[str, AgentState] = {"completed": "done", "failed": "failed", "cut": "cut"}
 IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
 
@@ -153,8 +153,8 @@ class Agent:
 
     @property
     def in_flight(self) -> int:
-        """Calls in flight."""
-        return sum(activity.state in IN_FLIGHT for activity in self.activities.values())
+        """Calls in flight: sent and not ended. A queued one is still held by the client."""
+        return sum(activity.state in ("prefill", "decode") for activity in self.activities.values())
 
     @property
     def in_tool(self) -> bool:
@@ -162,7 +162,7 @@ class Agent:
 
     @property
     def waiting(self) -> bool:
-        return self.live and self.row.state == "wait"
+        return self.live and self.row.state in {"wait", "queue"}
 
     @property
     def live_tokens(self) -> int:
@@ -222,20 +222,21 @@ class Agent:
         )
         self.settle(event.t)
 
-    def progress(self, t: int, seen: AgentProgress) -> int:
-        """Returns by how many tokens the call grew."""
+    def moves(self, seen: AgentProgress) -> bool:
+        """Whether this progress changes the state of the agent's call."""
+        activity = self.activities.get(seen.thread)
+        return activity is not None and activity.call == seen.call and activity.state != seen.state
+
+    def progress(self, t: int, seen: AgentProgress) -> None:
         activity = self.activities.get(seen.thread)
         if activity is None or activity.call != seen.call or activity.state not in IN_FLIGHT:
-            return 0
-        grown = seen.tokens - activity.tokens
-        activity.tokens = seen.tokens
-        activity.tail = seen.tail
+            return
+        activity.tokens, activity.tail = seen.tokens, seen.tail
         if seen.state != activity.state and seen.state in IN_FLIGHT:
             activity.state, activity.since = seen.state, t
         if activity.state == "decode":
             activity.marks.append((t, seen.tokens))
         self.settle(t)
-        return grown
 
     def wait_start(self, event: WaitStart) -> None:
         self.activities[event.thread] = Activity(
