@@ -1,5 +1,7 @@
 """A server that answers like vLLM 0.32.0 where asked to, and like a bare OpenAI server elsewhere. Test code only."""
 
+import re
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+WORD = re.compile(r"<\|\w+\|>|(?:(?!<\|)\S)+|<\|")
 CACHE = {
     "block_size": 128,
     "num_gpu_blocks": 70,
@@ -45,6 +48,8 @@ class FakeEngine:
     running: int = 0
     generated: list[int] = field(default_factory=lambda: [100])
     key: str | None = None
+    special: bool = True
+    refuses: tuple[str, ...] = ()
     bodies: list[dict[str, Any]] = field(default_factory=list)
     template: dict[str, int] = field(default_factory=lambda: {"system": 4, "user": 5, "assistant": 6, "tool": 9})
 
@@ -100,18 +105,22 @@ class FakeEngine:
         return web.json_response({"success": self.reset_success})
 
     async def _tokenize(self, request):
-        """One token a word; each message and each tool costs a fixed extra."""
+        """One token a word, special tokens apart; each message and each tool costs a fixed extra."""
         body = await request.json()
         self.bodies.append(body)
         if "prompt" in body:
-            words = body["prompt"].split()
+            words = WORD.findall(body["prompt"])
+        elif any(m["role"] in self.refuses for m in body["messages"]):
+            return web.json_response({"error": {"message": "this template has no such role"}}, status=400)
         else:
-            words = [w for m in body["messages"] for w in str(m.get("content") or "").split()]
-            words += ["x"] * sum(self.template[m["role"]] for m in body["messages"])
+            words = [w for m in body["messages"] for w in ["<|turn|>", *WORD.findall(str(m.get("content") or ""))]]
+            words += ["x"] * sum(self.template[m["role"]] - 1 for m in body["messages"])
             words += ["c"] * sum(7 * len(m.get("tool_calls") or []) for m in body["messages"])
             words += ["g"] * 3 + ["t"] * (20 + 30 * len(body["tools"]) if body.get("tools") else 0)
+        if not self.special:
+            words = [w for word in words for w in ([word] if word[:2] != "<|" else ["<|", word[2:]])]
         strings = words if body.get("return_token_strs") else None
-        ids = [sum(w.encode()) % 1000 for w in words]
+        ids = [zlib.crc32(w.encode()) % 100_000 for w in words]
         return web.json_response({"count": len(ids), "max_model_len": 4096, "tokens": ids, "token_strs": strings})
 
     async def _completions(self, request):

@@ -1,0 +1,85 @@
+"""What is learnt from `/tokenize`: counts of texts, overheads of the template, and how little is asked for it."""
+
+import pytest
+
+from windtunnel.simulator.engines.base import detect
+from windtunnel.simulator.run import calibrate
+from windtunnel.simulator.run.calibrate import Tokenizer, batches, learn_rendering, measure_texts
+from windtunnel.traces import text
+from windtunnel.traces.errors import EngineError
+
+
+def texts(count: int) -> dict[str, str]:
+    return {f"k{n}": " ".join(f"w{n}x{i}" for i in range(n % 7 + 1)) + "\n" for n in range(count)}
+
+
+def expected(values: dict[str, str]) -> dict[str, int]:
+    return {key: len(value.split()) for key, value in values.items()}
+
+
+async def test_a_thousand_texts_are_counted_in_a_handful_of_requests(fake_engine):
+    session, url, engine = await fake_engine()
+    told = []
+    values = texts(1000)
+    counts = await measure_texts(
+        Tokenizer(session, url, "tiny"), values, lambda done, total: told.append((done, total))
+    )
+    assert counts == expected(values)
+    assert len(engine.bodies) < 20
+    assert told[-1] == (sum(map(len, values.values())),) * 2
+
+
+async def test_texts_that_hold_the_separator_are_counted_alone(fake_engine):
+    session, url, _ = await fake_engine()
+    values = {**texts(10), "odd": "one <|turn|> two"}
+    assert await measure_texts(Tokenizer(session, url, "tiny"), values) == {**expected(values), "odd": 3}
+
+
+async def test_without_special_tokens_every_text_is_counted_alone(fake_engine):
+    session, url, engine = await fake_engine(special=False)
+    values = texts(30)
+    assert await measure_texts(Tokenizer(session, url, "tiny"), values) == expected(values)
+    assert len(engine.bodies) >= 30
+
+
+def test_batches_stay_below_the_limit(monkeypatch):
+    monkeypatch.setattr(calibrate, "BATCH_CHARS", 100)
+    made = batches({str(n): "x" * 40 for n in range(5)} | {"long": "y" * 500}, "<|s|>")
+    assert [len(batch.keys) for batch in made] == [2, 2, 1, 1]
+    assert [len(batch.keys) for batch in batches({"a": "x", "b": "y"}, None)] == [1, 1]
+
+
+async def test_the_rendering_foretells_a_prompt(fake_engine):
+    session, url, _ = await fake_engine()
+    resolved = await (await detect(url, session)).probe(session, url)
+    tokenizer = Tokenizer(session, url, "tiny")
+    rendering = await learn_rendering(tokenizer, resolved, tag_tokens=4)
+    assert rendering.calibration.measured
+    assert rendering.tag_tokens == 4
+    conversation = [
+        {"role": "system", "content": "be brief"},
+        {"role": "user", "content": "how many files are there"},
+        {"role": "assistant", "content": "three"},
+        {"role": "user", "content": "thanks"},
+    ]
+    words = sum(len(m["content"].split()) for m in conversation)
+    around = sum(rendering.message_overhead[m["role"]] for m in conversation)
+    assert await tokenizer.prove(conversation) == words + around + rendering.fixed_overhead
+
+
+async def test_a_template_without_tool_roles_still_gives_a_rendering(fake_engine):
+    session, url, _ = await fake_engine(refuses=("tool", "system"))
+    resolved = await (await detect(url, session)).probe(session, url)
+    tokenizer = Tokenizer(session, url, "tiny")
+    rendering = await learn_rendering(tokenizer, resolved)
+    assert rendering.message_overhead["user"] > 0
+    with pytest.raises(EngineError, match=r"the chat template refuses the messages .*no such role"):
+        await tokenizer.prove([{"role": "tool", "content": "x"}])
+
+
+async def test_without_the_route_the_stored_figures_stand_in(fake_engine):
+    session, url, _ = await fake_engine(tokenize=False)
+    resolved = await (await detect(url, session)).probe(session, url)
+    rendering = await learn_rendering(Tokenizer(session, url, "tiny"), resolved)
+    assert rendering.calibration == text.stored()
+    assert rendering.measured is None
