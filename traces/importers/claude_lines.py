@@ -7,8 +7,16 @@ else the time of the last line that came into its prompt; its end is its last li
 
 import re
 
-from msgspec import Struct
-
+from windtunnel.traces.importers.claude_parts import (
+    Final,
+    Line,
+    Request,
+    State,
+    Written,
+    judge_completion,
+    pieces_of,
+    take_usage,
+)
 from windtunnel.traces.importers.pieces import (
     Asked,
     Draft,
@@ -17,7 +25,6 @@ from windtunnel.traces.importers.pieces import (
     ThreadDraft,
     Tool,
     ToolSchemas,
-    media_piece,
     text_piece,
 )
 from windtunnel.traces.importers.records import (
@@ -31,65 +38,12 @@ from windtunnel.traces.importers.records import (
     tables,
     text,
 )
-from windtunnel.traces.model import Mark, Role
+from windtunnel.traces.model import Role
 
 MAIN = ""
-HOUR_S, FIVE_MINUTES_S = 3600.0, 300.0
 SPAWNERS = frozenset({"Task", "Agent"})
-CALL_TOKENS = 40
-"""Name, id and framing of one tool call, as Claude counts them beside its arguments."""
 _NOTICE = re.compile(r"<task-id>\s*([\w-]{1,64})\s*</task-id>")
 _NOT_TYPED = ("<task-notification>", "<local-command-", "<bash-stdout>", "<system-reminder>", "[Request interrupted")
-
-
-class Request(Struct):
-    """An `api-request` record."""
-
-    start: float | None
-    max_tokens: int | None
-    effort: str | None
-    shape: str
-    whole: bool
-
-
-class Written(Struct):
-    """What the model wrote in one exchange, collected from its lines."""
-
-    pieces: list[Piece] = []
-    reasoning: list[Piece] = []
-    calls: list[Asked] = []
-
-
-class State(Struct):
-    """One thread being read."""
-
-    thread: ThreadDraft
-    pending: list[Draft] = []
-    arrived: float | None = None
-    asked_at: float | None = None
-    human: bool = False
-    reset: bool = False
-    joins: list[str] = []
-    by_id: dict[str, Exchange] = {}
-    written: dict[str, Written] = {}
-
-
-class Line(Struct, frozen=True):
-    """A user or assistant line: its own or one nested in a progress record."""
-
-    number: int
-    value: dict[str, object]
-    message: dict[str, object]
-    when: float | None
-
-
-class Final(Struct, frozen=True):
-    """A sub-agent's last answer as its parent's log repeats it."""
-
-    usage: dict[str, object]
-    answer: str
-    end: float | None
-    line: int
 
 
 class Transcript:
@@ -147,7 +101,7 @@ class Transcript:
                 exchange.output = Draft(
                     "assistant", tuple(written.pieces), tuple(written.reasoning), tuple(written.calls)
                 )
-                _judge_completion(exchange)
+                judge_completion(exchange)
         self.failed_requests = len(self._requests.keys() - self._answered)
         return [s.thread for s in self.states.values() if s.thread.exchanges or s.thread.key == MAIN]
 
@@ -208,7 +162,7 @@ class Transcript:
         if line.when is not None:
             exchange.end = max(exchange.end or 0.0, line.when)
         exchange.stop = text(message.get("stop_reason")) or exchange.stop
-        _usage(exchange, table(message.get("usage")), notes, line.number)
+        take_usage(exchange, table(message.get("usage")), notes, line.number)
 
     def _open(self, state: State, key: str, line: Line) -> Exchange:
         exchange = Exchange(
@@ -277,7 +231,7 @@ class Transcript:
                 results += 1
                 self._result(state, line, part)
             else:
-                said.extend(_pieces(part))
+                said.extend(pieces_of(part))
         opening = next((text(p.get("text")) for p in parts if p.get("type") == "text"), "")
         if said:
             state.pending.append(Draft("user", tuple(said)))
@@ -322,7 +276,7 @@ class Transcript:
         if isinstance(content, str):
             pieces = [text_piece(content)] if content else []
         else:
-            pieces = [p for item in tables(content) for p in _pieces(item)]
+            pieces = [p for item in tables(content) for p in pieces_of(item)]
         tool = self.tools.get(tool_id)
         name = tool.name if tool else None
         state.pending.append(Draft("tool", tuple(pieces), tool_call_id=tool_id or None, name=name))
@@ -393,7 +347,7 @@ class Transcript:
         state = self.states[key]
         last = state.thread.exchanges[-1] if state.thread.exchanges else None
         exchange = Exchange(f"{key}-final", final.line, state.pending, marks={"start": "derived", "prompt": "derived"})
-        _usage(exchange, final.usage, Notes(""), None)
+        take_usage(exchange, final.usage, Notes(""), None)
         if not final.answer or last is None or not exchange.prompt or exchange.prompt <= (last.prompt or 0):
             return
         exchange.start, exchange.end = state.arrived or last.end, final.end
@@ -402,50 +356,3 @@ class Transcript:
         state.thread.exchanges.append(exchange)
         state.by_id[exchange.key] = exchange
         state.written[exchange.key] = Written(pieces=[text_piece(final.answer)])
-
-
-def _pieces(part: dict[str, object]) -> list[Piece]:
-    kind = part.get("type")
-    if kind == "text" and text(part.get("text")):
-        return [text_piece(text(part.get("text")))]
-    if kind in ("image", "document"):
-        source = table(part.get("source"))
-        media = text(source.get("media_type")) or f"{kind}/unknown"
-        return [media_piece(media, text(source.get("data")) or text(source.get("url")))]
-    return []
-
-
-def _usage(exchange: Exchange, usage: dict[str, object], notes: Notes, line: int | None) -> None:
-    """Prompt figures of the last line count, output tokens are the most that any line says."""
-    fresh = count(usage.get("input_tokens"), notes, line, "input_tokens")
-    created = count(usage.get("cache_creation_input_tokens"), notes, line, "cache_creation_input_tokens")
-    cached = count(usage.get("cache_read_input_tokens"), notes, line, "cache_read_input_tokens")
-    if fresh is not None:
-        prompt = fresh + (created or 0) + (cached or 0)
-        if prompt:
-            exchange.prompt, exchange.cached, exchange.created = prompt, cached, created
-        else:
-            notes.add(line, "a prompt of 0 tokens was not believed")
-    completion = count(usage.get("output_tokens"), notes, line, "output_tokens")
-    if completion is not None:
-        exchange.completion = max(exchange.completion or 0, completion)
-    thought = table(usage.get("output_tokens_details")).get("thinking_tokens")
-    exchange.reasoning = count(thought, notes, line, "thinking_tokens") or exchange.reasoning
-    kept = table(usage.get("cache_creation")).get("ephemeral_1h_input_tokens")
-    exchange.ttl_s = HOUR_S if isinstance(kept, int) and kept > 0 else FIVE_MINUTES_S
-
-
-def _judge_completion(exchange: Exchange) -> None:
-    """Replace a placeholder output count by an estimate.
-
-    Claude Code often logs the count of the stream's first event: a few tokens for a long text. A count that is less
-    than half of the visible text's estimate cannot be the final one.
-    """
-    if exchange.output is None:
-        return
-    seen = exchange.output.visible() + exchange.output.hidden() + CALL_TOKENS * len(exchange.output.calls)
-    recorded = exchange.completion
-    if recorded is None or (recorded * 2 < seen and seen - recorded >= 8):
-        mark: Mark = "estimated"
-        exchange.completion = max(seen, 1)
-        exchange.marks["completion"] = mark

@@ -3,7 +3,7 @@
 Visible text has estimated counts and the log lacks parts of the prompt; the recorded prompt size settles both. Where
 the prompt did not simply grow, the longest prefix that the figures allow is kept:
 
-- a *reset* (compaction) keeps the system message and starts the conversation anew;
+- a *reset* (compaction) keeps the first system message and starts the conversation anew;
 - after a person's prompt, reasoning of the turn before may have been dropped: believed when it explains the growth;
 - a growth too small for the text that came in means that earlier text went: the prompt is cut at its end until the
   new text fits, unless the cached count proves the old prompt to be still there, when the new text is scaled down;
@@ -95,8 +95,8 @@ class Context:
         visible = sum(d.visible() for d in turn.drafts)
         if turn.reset:
             edits.append("reset")
-            front = next((i for i, m in enumerate(self._ids) if self._ledger.role(m) != "system"), len(self._ids))
-            return self._cut(min(self._sums[front], max(0, target - visible)))
+            front = self._sums[1] if self._ledger.role(self._ids[0]) == "system" else 0
+            return self._cut(min(front, max(0, target - visible)))
         keep = len(self._ids)
         if turn.human and self._reasoning_explains(target, visible):
             edits.append("dropped_reasoning")

@@ -11,8 +11,8 @@ import re
 
 from msgspec import Struct
 
-from windtunnel.traces.importers.estimate import estimate_tokens, kind_of
 from windtunnel.traces.model import CallKind, Mark, Role, TextKind, digest_of
+from windtunnel.traces.text import estimate_tokens, kind_of
 
 IMAGE_TOKENS = 1_500
 """For an image whose size cannot be told."""

@@ -64,9 +64,20 @@ def parse_json(raw: bytes) -> object:
     except (msgspec.DecodeError, ValueError, RecursionError):
         pass
     try:
-        return json.loads(raw)
+        return _without_surrogates(json.loads(raw))
     except RecursionError as e:
         raise ValueError("nested too deeply") from e
+
+
+def _without_surrogates(value: object) -> object:
+    """Half of a surrogate pair is no text and could not be written to a file again."""
+    if isinstance(value, str):
+        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [_without_surrogates(v) for v in value]
+    if isinstance(value, dict):
+        return {str(_without_surrogates(k)): _without_surrogates(v) for k, v in value.items()}
+    return value
 
 
 def read_bytes(path: Path, notes: Notes) -> bytes:
