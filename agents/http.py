@@ -10,7 +10,7 @@ from time import perf_counter_ns
 from typing import cast
 
 import msgspec
-from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
+from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
 from windtunnel.agents.failures import Failure, http_failure
@@ -46,7 +46,12 @@ class RawStream(Struct):
     """The kept-alive connection had gone stale and the request was sent again on a fresh one."""
 
     def take(self, limit: int | None = None) -> list[tuple[int, bytes]]:
-        """Remove and return the pieces so far, or the `limit` oldest of them: what parses off the read path."""
+        """Remove and return the pieces so far, or the `limit` oldest of them: what parses off the read path.
+
+        The body of an error stays until it is whole, because `detail` is read from it.
+        """
+        if self.status != 200 and not self.done:
+            return []
         pieces = self.pieces
         if limit is None or len(pieces) <= limit:
             self.pieces = []
@@ -142,6 +147,8 @@ class Connection(asyncio.Protocol):
         self._t = self._now()
         try:
             self._parser.feed_data(data)
+        except HttpParserCallbackError:
+            raise  # ours, not the server's: let it be seen
         except HttpParserUpgrade:
             self._fail(Failure.MALFORMED_HTTP, "the server switched protocols")
         except HttpParserError as error:

@@ -60,6 +60,27 @@ def test_answers_that_are_no_stream(run, talk, answer, failure, detail):
     run(main())
 
 
+def test_an_error_body_in_pieces_is_whole_although_somebody_takes_them(run, talk):
+    answer = status(b"500 Oops", b'{"error": {"message": "out of luck"}}')
+
+    async def main():
+        live = []
+
+        async def script(_request, writer):
+            for cut in (answer[:-20], answer[-20:]):
+                writer.write(cut)
+                await writer.drain()
+                await asyncio.sleep(0.01)
+                assert live[0].take() == [] or live[0].done
+            return True
+
+        async with talk(script) as (client, _):
+            raw = await client.stream(PATH, [b"{}"], request_id="r", on_start=live.append)
+            assert (raw.failure, raw.detail) == ("http_500", "out of luck")
+
+    run(main())
+
+
 @pytest.mark.parametrize("how", ["reset", "close"])
 @pytest.mark.parametrize("when", ["before", "headers", "middle"])
 def test_the_connection_ends_too_early(run, talk, say, how, when):

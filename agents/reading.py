@@ -1,0 +1,117 @@
+"""Parsing many live streams without holding the event loop: a little at a time, reads always in between.
+
+Arrival times are taken on the read path, so parsing late distorts nothing, but parsing long does: when many streams end
+at once, finishing them in one go would delay the reads of all others by milliseconds.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter_ns
+
+from windtunnel.agents.http import RawStream
+from windtunnel.agents.sse import Parsed, Parser
+
+_SLICE_NS = 250_000
+"""Longest time spent parsing before the loop looks at its sockets again, give or take one step."""
+_STEP_PIECES = 32
+
+
+class Reading:
+    """One stream and its parser."""
+
+    __slots__ = ("_result", "parser", "raw")
+
+    def __init__(self, raw: RawStream, *, keep_text: bool) -> None:
+        self.raw = raw
+        self.parser = Parser(keep_text=keep_text)
+        self._result: asyncio.Future[Parsed] | None = None
+
+    def step(self) -> bool:
+        """Parse a few pieces; True when that was all there is for now."""
+        feed = self.parser.feed
+        pieces = self.raw.take(_STEP_PIECES)
+        for t_ns, data in pieces:
+            feed(t_ns, data)
+        return len(pieces) < _STEP_PIECES
+
+    async def result(self, reader: "Reader") -> Parsed:
+        """What the stream said, once it has ended and its turn has come."""
+        self._result = asyncio.get_running_loop().create_future()
+        reader.enqueue(self)
+        return await self._result
+
+    def conclude(self) -> None:
+        """Hand over the result, if the stream has ended and somebody waits for it."""
+        if self._result is not None and not self._result.done():
+            self._result.set_result(self.parser.finish(self.raw.failure, self.raw.detail))
+
+    def abandon(self, error: BaseException) -> None:
+        if self._result is not None and not self._result.done():
+            if isinstance(error, asyncio.CancelledError):
+                self._result.cancel()
+            else:
+                self._result.set_exception(error)
+
+
+class Reader:
+    """All streams of a run. `open` one as it starts, `finish` it when it ended, `catch_up` before showing progress."""
+
+    def __init__(self, *, keep_text: bool = True, now_ns: Callable[[], int] = perf_counter_ns) -> None:
+        self.live: dict[str, Reading] = {}
+        """By request id: the streams not finished."""
+        self._keep_text = keep_text
+        self._now = now_ns
+        self._ended: deque[Reading] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    def open(self, raw: RawStream) -> Reading:
+        """Follow a stream from its start; fits `StreamClient.stream(on_start=...)`."""
+        reading = self.live[raw.request_id] = Reading(raw, keep_text=self._keep_text)
+        return reading
+
+    async def finish(self, raw: RawStream) -> Parsed:
+        """Everything that a stream said, after it ended. It is no longer live."""
+        reading = self.live[raw.request_id]
+        try:
+            return await reading.result(self)
+        finally:
+            del self.live[raw.request_id]
+
+    async def catch_up(self) -> None:
+        """Parse what the live streams have received so far, so that `tokens_so_far` and `tail` are current."""
+        until = self._now() + _SLICE_NS
+        for reading in list(self.live.values()):
+            while not reading.step():
+                until = await self._breathe(until)
+            until = await self._breathe(until)
+
+    def enqueue(self, reading: Reading) -> None:
+        """Conclude an ended stream in its turn."""
+        self._ended.append(reading)
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._conclude())
+            self._worker.add_done_callback(self._give_up)
+
+    async def _conclude(self) -> None:
+        until = self._now() + _SLICE_NS
+        while self._ended:
+            reading = self._ended[0]
+            while not reading.step():
+                until = await self._breathe(until)
+            reading.conclude()
+            self._ended.popleft()
+            until = await self._breathe(until)
+
+    def _give_up(self, worker: asyncio.Task[None]) -> None:
+        """A parser that raised is a bug: whoever waits gets it, instead of waiting for ever."""
+        error = asyncio.CancelledError() if worker.cancelled() else worker.exception()
+        while error is not None and self._ended:
+            self._ended.popleft().abandon(error)
+
+    async def _breathe(self, until: int) -> int:
+        """Let the loop run when the slice is used up; the end of the slice that follows."""
+        if self._now() < until:
+            return until
+        await asyncio.sleep(0)
+        return self._now() + _SLICE_NS
