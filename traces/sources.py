@@ -1,0 +1,114 @@
+"""From what a user names (a file, a folder, `library:NAME`, somebody else's log) to traces."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from windtunnel.traces import library
+from windtunnel.traces.errors import TraceError
+from windtunnel.traces.format import is_trace_file, read_trace
+from windtunnel.traces.model import Problem, Trace
+
+DEFAULT = "library:mixed"
+
+
+class Loaded(Struct, frozen=True):
+    traces: tuple[Trace, ...]
+    problems: tuple[Problem, ...]
+    """What could not be used of inputs that were otherwise fine."""
+
+
+def load(specs: Sequence[str]) -> Loaded:
+    """Every trace the specs name, in their order; nothing named means the bundled library.
+
+    A spec is a trace file, a folder with traces or anything importable below it, an importable file, `library`, or
+    `library:NAME` with a session or a group. Raises TraceError when a spec gives no session at all.
+    """
+    traces: list[Trace] = []
+    problems: list[Problem] = []
+    seen: set[Path] = set()
+    for spec in specs or (DEFAULT,):
+        found = _load_one(spec, seen)
+        problems += found.problems
+        usable = [t for t in found.traces if t.calls]
+        problems += [Problem(spec, None, f"session {t.header.id} has no calls") for t in found.traces if not t.calls]
+        if found.traces and not usable:
+            raise TraceError(f"{spec} holds no session with calls; give a trace that has some")
+        traces += usable
+    return Loaded(tuple(traces), tuple(problems))
+
+
+def _load_one(spec: str, seen: set[Path]) -> Loaded:
+    if spec == "library" or spec.startswith("library:"):
+        return _read(library_paths(spec), seen)
+    path = Path(spec).expanduser()
+    if path.is_dir():
+        return _folder(spec, path, seen)
+    if not path.exists():
+        raise TraceError(f"{spec} does not exist; give a trace, a folder, or library:NAME")
+    if is_trace_file(path):
+        return _checked(spec, _read([path], seen))
+    found = _imported(path)
+    if not found.traces:
+        why = f" ({found.problems[0]})" if found.problems else ""
+        raise TraceError(f"{spec} is no trace and no session log that can be imported{why}; see `windtunnel import`")
+    return found
+
+
+def library_paths(spec: str) -> list[Path]:
+    """Files of `library`, `library:GROUP` or `library:SESSION`."""
+    name = spec.partition(":")[2] or "mixed"
+    chosen = library.groups().get(name, [name])
+    try:
+        return [library.path(n) for n in chosen]
+    except KeyError:
+        known = ", ".join((*library.groups(), *library.names()))
+        raise TraceError(f"the library has no session or group {name!r}; choose from {known}") from None
+
+
+def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
+    files = sorted(p for p in path.rglob("*") if p.is_file())
+    if not files:
+        raise TraceError(f"{spec} is an empty folder; give one with traces or session logs in it")
+    own = [p for p in files if is_trace_file(p)]
+    found = _read(own, seen)
+    if len(own) < len(files):
+        ours = {str(p) for p in own}
+        other = _imported(path)
+        found = Loaded(
+            found.traces + other.traces,
+            found.problems + tuple(p for p in other.problems if p.file not in ours),
+        )
+    if not found.traces:
+        why = f" ({found.problems[0]})" if found.problems else ""
+        raise TraceError(f"{spec} holds no trace and no session log that can be imported{why}")
+    return found
+
+
+def _checked(spec: str, found: Loaded) -> Loaded:
+    if not found.traces and found.problems:
+        raise TraceError(f"{spec} cannot be used: {found.problems[0].reason}")
+    return found
+
+
+def _read(paths: Sequence[Path], seen: set[Path]) -> Loaded:
+    """Traces of files, each file once however often it is named."""
+    traces: list[Trace] = []
+    problems: list[Problem] = []
+    for path in paths:
+        real = path.resolve()
+        if real in seen:
+            continue
+        seen.add(real)
+        result = read_trace(path)
+        traces += result.traces
+        problems += result.problems
+    return Loaded(tuple(traces), tuple(problems))
+
+
+def _imported(path: Path) -> Loaded:
+    from windtunnel.traces.importers import import_path
+
+    found = import_path(path)
+    return Loaded(tuple(found.traces), tuple(found.problems))
