@@ -1,1 +1,92 @@
-"""importers."""
+"""Other programs' logs as traces: one module a format, found by content; `IMPORTERS` lists them.
+
+May import the trace model and text estimates only. Bad content never raises: what could be had is kept, what was lost
+is a `Problem` with its file, line and reason.
+"""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from windtunnel.traces.errors import UsageError
+from windtunnel.traces.importers import claude_code, codex, weka
+from windtunnel.traces.importers.imported import Imported
+from windtunnel.traces.model import Problem
+
+__all__ = ["IMPORTERS", "Imported", "Importer", "detect", "import_path"]
+
+HEAD_BYTES = 65_536
+_SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv"})
+
+
+class Importer(Struct, frozen=True):
+    name: str
+    detect: Callable[[Path, bytes], bool]
+    """Whether a file, told by its path and first 64 KiB, is of this format."""
+    read: Callable[[Path], Imported]
+    """One file, with what belongs to it."""
+    read_group: Callable[[Sequence[Path]], Iterator[Imported]]
+    """Many files of this format, those of one session together."""
+
+
+def _one_by_one(read: Callable[[Path], Imported]) -> Callable[[Sequence[Path]], Iterator[Imported]]:
+    return lambda paths: map(read, paths)
+
+
+IMPORTERS: dict[str, Importer] = {
+    claude_code.NAME: Importer(claude_code.NAME, claude_code.detect, claude_code.read, claude_code.read_group),
+    codex.NAME: Importer(codex.NAME, codex.detect, codex.read, codex.read_group),
+    weka.NAME: Importer(weka.NAME, weka.detect, weka.read, _one_by_one(weka.read)),
+}
+
+
+def detect(path: Path) -> str | None:
+    """Name of the importer for a file, by its content; None when it is of no known format or cannot be read."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+    except OSError:
+        return None
+    return next((i.name for i in IMPORTERS.values() if i.detect(path, head)), None)
+
+
+def import_path(path: Path, name: str | None = None) -> Imported:
+    """Everything importable in a file or, at any depth, in a folder; `name` forces one importer."""
+    if name is not None and name not in IMPORTERS:
+        raise UsageError(f"there is no importer named {name!r}: use one of {', '.join(IMPORTERS)}")
+    return _folder(path, name) if path.is_dir() else _file(path, name)
+
+
+def _file(path: Path, name: str | None) -> Imported:
+    found = name or detect(path)
+    if found is not None:
+        return IMPORTERS[found].read(path)
+    if not path.is_file():
+        return _nothing(path, "there is no such file")
+    if not path.stat().st_size:
+        return _nothing(path, "the file is empty")
+    return _nothing(path, f"is of none of the formats that can be imported ({', '.join(IMPORTERS)})")
+
+
+def _folder(path: Path, name: str | None) -> Imported:
+    groups: dict[str, list[Path]] = {}
+    for file in _files(path):
+        found = detect(file)
+        if found is not None and name in (None, found):
+            groups.setdefault(found, []).append(file)
+    if not groups:
+        return _nothing(path, "holds nothing that can be imported")
+    results = [r for found, files in groups.items() for r in IMPORTERS[found].read_group(files)]
+    return Imported(tuple(t for r in results for t in r.traces), tuple(p for r in results for p in r.problems))
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
+        yield from (Path(place, name) for name in sorted(names) if name.endswith((".jsonl", ".json")))
+
+
+def _nothing(path: Path, reason: str) -> Imported:
+    return Imported((), (Problem(str(path), None, reason),))
