@@ -52,6 +52,15 @@ class Core:
     def abort(self, request: Request) -> bool:
         return self.scheduler.abort(request)
 
+    def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
+        """Forget what is cached. With `preempt` running requests begin anew and what is in flight for them is dropped."""
+        if preempt:
+            for step in (self._running, self._ahead):
+                if step is not None:
+                    step.sampling.clear()
+            self._ahead = None
+        return self.scheduler.reset_prefix_cache(preempt=preempt)
+
     def turn(self) -> Turn:
         """The running step ends, and the next one begins at that very time."""
         step, ended = self._running, self.due
@@ -97,7 +106,7 @@ class Core:
         return Leap(ends, running.requests, self.scheduler.skip(len(ends)))
 
     def _begin(self, now: int) -> None:
-        step = self._ahead or self.scheduler.schedule()
+        step = self._ahead or self._schedule(now)
         self._ahead = None
         self._running = step
         if step is None:
@@ -105,4 +114,11 @@ class Core:
             return
         self.due = now + round(self.steptime.of(step) * 1e9)
         if self.asynchronous:
-            self._ahead = self.scheduler.schedule()
+            self._ahead = self._schedule(now)
+
+    def _schedule(self, now: int) -> Step | None:
+        step = self.scheduler.schedule()
+        if step is not None:
+            for request in step.admitted:
+                request.scheduled_at = now
+        return step

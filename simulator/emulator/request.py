@@ -29,10 +29,12 @@ class Request:
         "created",
         "ends",
         "finished",
+        "first_at",
         "hashes",
         "hit",
         "key",
         "known",
+        "last_at",
         "max_tokens",
         "output",
         "pending",
@@ -41,6 +43,7 @@ class Request:
         "priority",
         "prompt_tokens",
         "reason",
+        "scheduled_at",
         "script",
         "seed",
     )
@@ -66,6 +69,10 @@ class Request:
         self.reason: FinishReason = "stop" if ends is not None and ends <= max_tokens else "length"
         self.priority = priority
         self.arrival = arrival
+        """ns, as are the times below; they do not matter to scheduling, but for the order of equal priorities."""
+        self.scheduled_at: int | None = None
+        self.first_at = 0
+        self.last_at = 0
         self.prompt_tokens = len(prompt)
         self.known = len(prompt)
         """Prompt and returned output tokens."""

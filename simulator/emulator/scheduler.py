@@ -37,11 +37,24 @@ class Limits(Struct, frozen=True):
 class Step:
     """One step of the engine: which requests compute how many tokens, and the sums its time depends on."""
 
-    __slots__ = ("chunks", "context", "counts", "requests", "sampling", "tokens", "windowed", "work", "work_windowed")
+    __slots__ = (
+        "admitted",
+        "chunks",
+        "context",
+        "counts",
+        "requests",
+        "sampling",
+        "tokens",
+        "windowed",
+        "work",
+        "work_windowed",
+    )
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
         self.counts: list[int] = []
+        self.admitted: list[Request] = []
+        """Those that run for the first time."""
         self.sampling: list[tuple[Request, int]] = []
         """Requests that get a token from this step, with their preemption count when it was scheduled."""
         self.tokens = 0
@@ -102,7 +115,11 @@ class Scheduler:
         self._free(request)
         return True
 
-    def reset_prefix_cache(self) -> bool:
+    def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
+        """Forget what is cached; refused while requests hold blocks, unless they are preempted for it."""
+        if preempt:
+            while self.running:
+                self._preempt(Step(), 0)
         return self.pool.reset()
 
     # One step.
@@ -245,6 +262,7 @@ class Scheduler:
             self.running.append(request)
             request.computed = hit
             if request.preemptions == 0:
+                step.admitted.append(request)
                 request.hit = hit
                 if limits.enable_prefix_caching:
                     self.counters.queries += request.known
@@ -344,4 +362,3 @@ class Scheduler:
             self.waiting.appendleft(request)
         else:
             self.waiting.append(request)
-

@@ -1,0 +1,177 @@
+"""Requests as clients send them, and vLLM's rules about what it refuses."""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from windtunnel.simulator.emulator.blocks import Tokens
+from windtunnel.simulator.emulator.flags import Settings
+from windtunnel.simulator.emulator.template import ChatError, Template
+from windtunnel.simulator.emulator.tokenizer import Tokenizer
+
+
+class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
+    """An answer with an error: HTTP status, vLLM's error type, the parameter at fault."""
+
+    def __init__(
+        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+class StreamOptions(Struct):
+    include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
+
+
+class Ask(Struct):
+    """The fields that both generating routes share. Others are accepted and change nothing."""
+
+    model: str | None = None
+    max_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+    cache_salt: str | None = None
+    seed: int | None = None
+    priority: int = 0
+    n: int | None = 1
+    logprobs: bool | int | None = None
+    echo: bool | None = False
+
+
+class ChatAsk(Ask):
+    messages: list[Raw] = []
+    tools: list[Raw] | None = None
+    tool_choice: str | dict[str, Any] | None | UnsetType = UNSET
+    max_completion_tokens: int | None = None
+    add_generation_prompt: bool = True
+
+
+class CompletionAsk(Ask):
+    prompt: str | list[Any] | None = None
+
+
+class TokenizeAsk(Struct):
+    model: str | None = None
+    prompt: str | None = None
+    messages: list[Raw] | None = None
+    tools: list[Raw] | None = None
+    add_generation_prompt: bool = True
+    return_token_strs: bool | None = False
+
+
+class DetokenizeAsk(Struct):
+    tokens: list[int]
+    model: str | None = None
+
+
+def check_model(model: str | None, settings: Settings) -> str:
+    """The name to answer under."""
+    if model and model not in settings.served:
+        raise Refusal(
+            f"The model `{model}` does not exist. Valid aliases: {', '.join(settings.served)}.",
+            status=404,
+            kind="NotFoundError",
+            param="model",
+        )
+    return model or settings.served[0]
+
+
+def chat_prompt(ask: ChatAsk, settings: Settings, template: Template) -> Tokens:
+    """Token ids of a conversation."""
+    if not ask.messages:
+        raise Refusal("`messages` must hold at least one message.", param="messages")
+    if ask.tools is not None and not ask.tools:
+        raise Refusal(
+            "`tools` must not be an empty array. Either provide at least one tool or omit the field entirely.",
+            param="tools",
+        )
+    choice = ask.tool_choice
+    if choice is UNSET:
+        choice = "auto" if ask.tools else None
+    if choice not in (None, "none"):
+        if not ask.tools:
+            raise Refusal("When using `tool_choice`, `tools` must be set.", param="tool_choice")
+        if isinstance(choice, str) and choice not in ("auto", "required"):
+            raise Refusal(
+                f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.',
+                param="tool_choice",
+            )
+        if not settings.auto_tools:
+            wanted = (
+                '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'
+                if choice == "auto"
+                else f"tool_choice={choice!r} requires --tool-call-parser to be set"
+            )
+            raise Refusal(wanted)
+    return rendered(template, ask.messages, ask.tools, generate=ask.add_generation_prompt)
+
+
+def rendered(template: Template, messages: list[Raw], tools: list[Raw] | None, *, generate: bool) -> Tokens:
+    try:
+        return template.render(messages, tools, generate=generate)
+    except (ChatError, msgspec.DecodeError) as error:
+        raise Refusal(str(error), param="messages") from None
+
+
+def completion_prompt(prompt: Any, tokenizer: Tokenizer) -> Tokens:
+    """Token ids of a completions prompt: text, ids, or a list with one of these."""
+    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
+        prompt = prompt[0]
+    if isinstance(prompt, str):
+        return tokenizer.encode(prompt)
+    if not isinstance(prompt, list) or not prompt:
+        raise Refusal("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+    try:
+        ids = np.array(prompt, dtype=np.int64)
+    except (ValueError, TypeError, OverflowError):
+        raise Refusal("The emulator takes one prompt a request: text or a list of token ids.", param="prompt") from None
+    if ids.ndim != 1:
+        raise Refusal("The emulator takes one prompt a request.", param="prompt")
+    for worst in (int(ids.min()), int(ids.max())):
+        if not 0 <= worst < 1 << 31:
+            raise Refusal(f"Token id {worst} is out of vocabulary", param="prompt")
+    return ids.astype(np.uint32)
+
+
+def output_limits(ask: Ask, prompt_tokens: int, settings: Settings) -> tuple[int, int]:
+    """(max_tokens, min_tokens) as vLLM resolves them; Refusal where it refuses."""
+    longest = settings.limits.max_model_len
+    wanted = ask.max_tokens
+    if isinstance(ask, ChatAsk):
+        wanted = ask.max_completion_tokens if ask.max_completion_tokens is not None else wanted
+    elif wanted is None:
+        wanted = 16
+    if ask.n not in (None, 1) or ask.logprobs or ask.echo:
+        raise Refusal("The emulator does not model `n` above 1, `logprobs` or `echo`.")
+    if ask.cache_salt is not None and not 0 < len(ask.cache_salt) <= 1024:
+        raise Refusal("`cache_salt` must be a non-empty string of at most 1024 characters.", param="cache_salt")
+    if wanted is not None and wanted > longest:
+        raise Refusal(
+            f"max_tokens={wanted} cannot be greater than max_model_len={longest}. Please request fewer output tokens.",
+            param="max_tokens",
+        )
+    if prompt_tokens > longest:
+        raise Refusal(
+            f"This model's maximum context length is {longest} tokens. However, your prompt contains {prompt_tokens} "
+            f"input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "
+            f"input prompt.",
+            param="input_tokens",
+        )
+    most = longest - prompt_tokens if wanted is None else min(wanted, longest - prompt_tokens)
+    if most < 1:
+        raise Refusal(f"max_tokens must be at least 1, got {most}.", param="max_tokens")
+    if ask.min_tokens < 0:
+        raise Refusal(f"min_tokens must be greater than or equal to 0, got {ask.min_tokens}.", param="min_tokens")
+    if ask.min_tokens > most:
+        raise Refusal(
+            f"min_tokens must be less than or equal to max_tokens={most}, got {ask.min_tokens}.", param="min_tokens"
+        )
+    return most, ask.min_tokens

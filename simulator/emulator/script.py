@@ -1,0 +1,61 @@
+"""What the emulated model says: words drawn from the prompt and the seed, the same on every machine.
+
+The tokens are ordinary words, commas and line ends in an order that the built-in tokenizer reads back as the same
+tokens, so that text sent back in a history finds the KV cache that its generation left.
+"""
+
+from functools import cache
+from hashlib import blake2b
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windtunnel.simulator.emulator.blocks import Tokens
+from windtunnel.simulator.emulator.tokenizer import STOP, builtin
+from windtunnel.simulator.emulator.words import known
+
+_CHUNK = 256
+_TYPICAL_LENGTH = 180
+_SIGN_SHARE = 0.12
+
+
+@cache
+def _inventory() -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """Ids of words with a leading space, their cumulative frequencies (1 / rank), ids of signs."""
+    words = [word for word in known() if word.isalpha()]
+    ids = np.array(builtin().ids_of([" " + word for word in words]))
+    weights = 1.0 / (np.arange(len(words)) + 8.0)
+    return ids, np.cumsum(weights / weights.sum()), np.array(builtin().ids_of([",", ".", ".\n", ":\n", ",", "."]))
+
+
+class Words:
+    """The output of one request. A stop token stands at position `ends - 1` when `stops`."""
+
+    def __init__(self, prompt: Tokens, seed: int) -> None:
+        digest = blake2b(prompt.tobytes(), digest_size=16, key=seed.to_bytes(8, "big", signed=True))
+        self._key = int.from_bytes(digest.digest(), "big")
+        self._ids: list[int] = []
+        self._stop: int | None = None
+
+    def natural_length(self, least: int) -> int:
+        """Where the model would end by itself, at least `least` tokens; remembered: the stop token stands there."""
+        rng = np.random.Generator(np.random.Philox(key=self._key, counter=1 << 64))
+        self._stop = max(least, 1, round(_TYPICAL_LENGTH * float(rng.lognormal(0.0, 0.8))))
+        return self._stop
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        while len(self._ids) < stop:
+            self._extend()
+        return self._ids[start:stop]
+
+    def _extend(self) -> None:
+        words, frequencies, signs = _inventory()
+        chunk = len(self._ids) // _CHUNK
+        rng = np.random.Generator(np.random.Philox(key=self._key, counter=chunk << 32))
+        drawn = words[np.searchsorted(frequencies, rng.random(_CHUNK), side="right").clip(max=len(words) - 1)]
+        # Signs stand at odd places only: two in a row would be read back as one token.
+        places = np.flatnonzero(rng.random(_CHUNK // 2) < 2 * _SIGN_SHARE) * 2 + 1
+        drawn[places] = signs[rng.integers(0, len(signs), size=len(places))]
+        self._ids += drawn.tolist()
+        if self._stop is not None and chunk * _CHUNK < self._stop <= len(self._ids):
+            self._ids[self._stop - 1] = STOP
