@@ -22,6 +22,7 @@ FONTS = "ui-monospace,'Cascadia Code','JetBrains Mono',Menlo,Consolas,'DejaVu Sa
 LEFT_EIGHTHS = {chr(0x2590 - i): i for i in range(1, 9)}
 """U+2588 (full) to U+258F (one eighth), measured from the left."""
 LOWER_EIGHTHS = {chr(0x2580 + i): i for i in range(1, 8)}
+SEAMLESS = "█─━"
 DOTS = ((0, 0x01), (1, 0x02), (2, 0x04), (3, 0x40)), ((0, 0x08), (1, 0x10), (2, 0x20), (3, 0x80))
 
 
@@ -37,7 +38,7 @@ def svg(strips: Sequence[Strip], width: int, title: str = "") -> str:
             x += cell_len(segment.text)
     return "\n".join(
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img" aria-label="{escape(title)}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img">',
             f"<title>{escape(title)}</title>",
             f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
             f'<g font-family="{FONTS}" font-size="{FONT:g}" xml:space="preserve">',
@@ -65,25 +66,38 @@ def _segment(segment: Segment, x: int, y: int) -> Iterable[str]:
     size = cell_len(segment.text)
     if back is not None and back != BACKGROUND:
         yield f'<rect x="{left:g}" y="{top:g}" width="{size * CELL_W + 0.3:g}" height="{CELL_H:g}" fill="{back}"/>'
-    letters = ""
-    start = 0
     at = 0
-    for char in segment.text:
-        shape = _shape(char, left + at * CELL_W, top, fore)
-        if shape is None and char != " " and not letters:
-            start = at
-        if shape is None and (char != " " or letters):
-            letters += char
-        elif shape is not None:
-            yield from _text(letters, left + start * CELL_W, top, fore, style)
-            letters = ""
+    for run in _runs(segment.text):
+        x0 = left + at * CELL_W
+        at += cell_len(run)
+        shape = _shape(run[0], len(run), x0, top, fore)
+        if shape is not None:
             yield shape
-        at += cell_len(char)
-    yield from _text(letters, left + start * CELL_W, top, fore, style)
+        else:
+            yield from _text(run, x0, top, fore, style)
+
+
+def _runs(text: str) -> Iterable[str]:
+    """Stretches of letters, stretches of one rule or full block (drawn as one shape, without seams), single shapes."""
+    run = ""
+    for char in text:
+        kind = char in SEAMLESS and run[-1:] == char
+        letter = not _drawn(char)
+        if run and not kind and not (letter and not _drawn(run[-1])):
+            yield run
+            run = ""
+        run += char
+    if run:
+        yield run
+
+
+def _drawn(char: str) -> bool:
+    return char in LEFT_EIGHTHS or char in LOWER_EIGHTHS or char in "─━▕│┤" or "\u2800" < char <= "\u28ff"
 
 
 def _text(letters: str, x: float, y: float, fill: str, style: Style | None) -> Iterable[str]:
-    letters = letters.rstrip()
+    x += CELL_W * (len(letters) - len(letters.lstrip()))
+    letters = letters.strip()
     if not letters:
         return
     weight = ' font-weight="bold"' if style is not None and style.bold else ""
@@ -95,19 +109,32 @@ def _text(letters: str, x: float, y: float, fill: str, style: Style | None) -> I
     )
 
 
-def _shape(char: str, x: float, y: float, fill: str) -> str | None:
-    """A block, rule or braille character as a shape; None for a letter."""
-    if char in LEFT_EIGHTHS:
-        return f'<rect x="{x:g}" y="{y + 2:g}" width="{CELL_W * LEFT_EIGHTHS[char] / 8 + 0.2:g}" height="{CELL_H - 4:g}" fill="{fill}"/>'
-    if char in LOWER_EIGHTHS:
-        high = (CELL_H - 4) * LOWER_EIGHTHS[char] / 8
-        return f'<rect x="{x:g}" y="{y + CELL_H - 2 - high:g}" width="{CELL_W - 1:g}" height="{high:g}" fill="{fill}"/>'
-    if char in "─━":
-        thick = 2.6 if char == "━" else 1.0
-        return f'<rect x="{x:g}" y="{y + (CELL_H - thick) / 2:g}" width="{CELL_W + 0.2:g}" height="{thick:g}" fill="{fill}"/>'
+def _shape(char: str, n: int, x: float, y: float, fill: str) -> str | None:
+    """A block, rule or braille character, `n` times, as a shape; None for a letter."""
     if "\u2800" < char <= "\u28ff":
         return _braille(ord(char) - 0x2800, x, y, fill)
-    return None
+    wide, middle = n * CELL_W, y + CELL_H / 2
+    box: tuple[float, float, float, float] | None = None
+    if char in LEFT_EIGHTHS:
+        box = x, y + 2, wide * LEFT_EIGHTHS[char] / 8, CELL_H - 4
+    elif char in LOWER_EIGHTHS:
+        high = (CELL_H - 4) * LOWER_EIGHTHS[char] / 8
+        box = x, y + CELL_H - 2 - high, wide - 1, high
+    elif char in "─━":
+        thick = 2.6 if char == "━" else 1.0
+        box = x, middle - thick / 2, wide, thick
+    elif char == "▕":
+        box = x + CELL_W * 7 / 8, y + 2, CELL_W / 8, CELL_H - 4
+    elif char == "│":
+        box = x + CELL_W / 2 - 0.5, y, 1, CELL_H
+    elif char == "┤":
+        half = CELL_W / 2
+        path = f"M{x + half - 0.5:g} {y:g}h1v{CELL_H:g}h-1zM{x:g} {middle - 0.5:g}h{half:g}v1h-{half:g}z"
+        return f'<path d="{path}" fill="{fill}"/>'
+    if box is None:
+        return None
+    left, top, across, high = box
+    return f'<rect x="{left:g}" y="{top:g}" width="{across:g}" height="{high:g}" fill="{fill}"/>'
 
 
 def _braille(bits: int, x: float, y: float, fill: str) -> str:

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from msgspec.structs import replace
+
 from windtunnel.agents.events import CallStart, Event, WaitStart
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold import Row as FoldRow
@@ -93,7 +95,8 @@ def view_of(
         reason=fold.status_reason,
         silent_s=silent_s,
         valid=False if reasons else True if measured or summary is not None else None,
-        invalid=tuple(in_words(r) for r in reasons),
+        invalid=tuple(reasons),
+        why=tuple(in_words(r) for r in reasons),
         out_rate=fold.output_per_s(RATE_S) if live else None,
         in_rate=fold.prompt_per_s(RATE_S) if live else None,
         cached=fold.cached_share,
@@ -129,8 +132,6 @@ def view_of(
 
 
 def _concluded(view: View, summary: Summary) -> View:
-    from msgspec.structs import replace
-
     return replace(
         view,
         valid=summary.valid,
@@ -157,19 +158,19 @@ def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
     def spread(d: Distribution | None, scale: float = 1.0) -> str:
         return "–" if d is None else f"{seconds(d.p50 * scale)} / {seconds(d.p90 * scale)}"
 
-    figures = (
+    return (
         ("TTFT p50 / p90 s", spread(summary.ttft_s)),
         ("TPOT p50 / p90 ms", spread(summary.tpot_s, 1000)),
         ("sessions/h", tenths(summary.session_equivalents_per_hour)),
-        ("cached", f"{percent(summary.cache_hit_ratio, digits=1)} of {percent(summary.expected_cache_hit_ratio, digits=1)}"),
-        ("calls", whole(summary.calls)),
-        ("failed", whole(summary.failed_calls)),
-        ("cut", whole(summary.calls_cut)),
+        (
+            "cached",
+            f"{percent(summary.cache_hit_ratio, digits=1)} of {percent(summary.expected_cache_hit_ratio, digits=1)}",
+        ),
+        ("calls", f"{whole(summary.calls)} ({summary.failed_calls} failed, {summary.calls_cut} cut)"),
         ("output tokens", whole(summary.output_tokens)),
         ("prompt tokens", whole(summary.prompt_tokens)),
         ("window", clock(summary.window_s)),
     )
-    return figures
 
 
 def row_of(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Row:
@@ -221,7 +222,7 @@ def _doing(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Doing:
         )
     if row.state == "failed":
         return Doing(text=row.failure.replace("_", " "))
-    return Doing(text={"done": "finished", "cut": "the run ended"}.get(row.state, ""))
+    return Doing(text="finished" if row.state == "done" else "")
 
 
 def _cause(cause: str) -> str:

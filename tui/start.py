@@ -10,10 +10,10 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.theme import Theme, theme_for
-from windtunnel.traces.errors import UsageError, WindtunnelError
 
 WRONG_USE = 2
 
@@ -59,7 +59,7 @@ def _picture(follower: Follower, arguments: argparse.Namespace) -> int:
     app = Viewer(follower, theme, "view", tick_s=0)
     drawn: list[str] = []
 
-    async def take(pilot: Pilot[int]) -> None:
+    async def take(pilot: Pilot[object]) -> None:
         await pilot.pause()
         if arguments.agent is not None:
             follower.wait_for_trace(arguments.agent - 1)
@@ -99,9 +99,13 @@ def _speed(text: str) -> float:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m windtunnel.tui", description="Show a run folder, live or finished.")
+    parser = argparse.ArgumentParser(
+        prog="python -m windtunnel.tui", description="Show a run folder, live or finished."
+    )
     parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--mode", choices=("watch", "view"), default="view", help="watch asks before leaving a live run")
+    parser.add_argument(
+        "--mode", choices=("watch", "view"), default="view", help="watch asks before leaving a live run"
+    )
     parser.add_argument("--exit-when-done", action="store_true", help="close a few seconds after the run's end")
     parser.add_argument("--speed", type=_speed, help="play the recorded events again, this many times as fast")
     parser.add_argument("--at", type=float, metavar="S", help="show the run as it was S seconds after its start")

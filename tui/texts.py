@@ -8,7 +8,6 @@ from typing import Any, BinaryIO
 import msgspec
 
 from windtunnel.simulator.results.store import TextLine
-from windtunnel.traces.errors import WindtunnelError
 from windtunnel.traces.model import Trace
 
 KEPT_BYTES = 1 << 26
@@ -69,32 +68,30 @@ class Traces:
 
     def __init__(self) -> None:
         self._reader: ThreadPoolExecutor | None = None
-        self._files: dict[str, Future[tuple[Trace, ...]]] = {}
+        self._read: dict[tuple[str, ...], Future[dict[str, Trace]]] = {}
 
     def get(self, run: Mapping[str, Any], trace: str) -> tuple[Trace | None, str]:
         """The trace with this id, or why there is none to show (yet)."""
-        if not trace:
-            return None, ""
-        entry = entry_of(run, trace)
-        path = entry.get("path") if entry is not None else None
-        if not isinstance(path, str) or not path:
-            return None, "the run does not say which file this session comes from"
-        reading = self._files.get(path)
+        specs = specs_of(run, trace)
+        if not trace or not specs:
+            return None, "the run does not say which files its sessions come from" if trace else ""
+        reading = self._read.get(specs)
         if reading is None:
             if self._reader is None:
                 self._reader = ThreadPoolExecutor(1, thread_name_prefix="traces")
-            reading = self._files[path] = self._reader.submit(read, path)
+            reading = self._read[specs] = self._reader.submit(read, specs)
+        named = ", ".join(specs)
         if not reading.done():
-            return None, f"reading {path} ..."
+            return None, f"reading {named} ..."
         if (error := reading.exception()) is not None:
-            return None, f"the trace cannot be read again: {error}"
-        found = next((t for t in reading.result() if t.header.id == trace), None)
-        return found, "" if found is not None else f"{path} no longer holds this session"
+            return None, f"the recorded session cannot be read: {error}"
+        found = reading.result().get(trace)
+        return found, "" if found is not None else f"{named} no longer holds this session"
 
     def wait(self, run: Mapping[str, Any], trace: str) -> None:
         """Blocks until the file has been read."""
         self.get(run, trace)
-        for reading in self._files.values():
+        for reading in self._read.values():
             reading.exception()
 
     def close(self) -> None:
@@ -102,18 +99,19 @@ class Traces:
             self._reader.shutdown(wait=False, cancel_futures=True)
 
 
-def entry_of(run: Mapping[str, Any], trace: str) -> Mapping[str, Any] | None:
-    """What `run.json` says about a trace."""
+def specs_of(run: Mapping[str, Any], trace: str) -> tuple[str, ...]:
+    """Where to look for a trace: its own file where `run.json` names one, else everything the run was given."""
     entries = run.get("traces")
-    if not isinstance(entries, list):
-        return None
-    return next((e for e in entries if isinstance(e, dict) and trace in {e.get("id"), e.get("fingerprint")}), None)
+    for entry in entries if isinstance(entries, list) else ():
+        if isinstance(entry, dict) and entry.get("id") == trace and isinstance(entry.get("path"), str):
+            return (entry["path"],)
+    config = run.get("config")
+    given = config.get("traces") if isinstance(config, dict) else None
+    return tuple(spec for spec in given if isinstance(spec, str)) if isinstance(given, list) else ()
 
 
-def read(path: str) -> tuple[Trace, ...]:
+def read(specs: tuple[str, ...]) -> dict[str, Trace]:
+    """Every trace of the specs, by id."""
     from windtunnel.traces.sources import load
 
-    try:
-        return load([path]).traces
-    except OSError as error:
-        raise WindtunnelError(f"{path}: {error.strerror}") from error
+    return {trace.header.id: trace for trace in load(specs).traces}

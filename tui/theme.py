@@ -44,8 +44,8 @@ TONES: Mapping[str, Style] = {
     "cut": Style(color="#a8a06a"),
     "idle": Style(color="#4b535d"),
     "graph": Style(color="#00b384"),
-    "head": Style(color="#7d8590", underline=False),
-    "sorted": Style(color="#f0f3f6", bold=True),
+    "head": Style(color="#8b949e", bgcolor=RAISED),
+    "sorted": Style(color="#f0f3f6", bgcolor=RAISED, bold=True),
     "select": Style(bgcolor="#1f2a3a"),
     "reverse": Style(reverse=True),
     "bold": Style(bold=True),
@@ -59,6 +59,7 @@ PLAIN: Mapping[str, Style] = {
     name: Style(
         bold=style.bold or None,
         dim=name in {"dim", "faint", "rule", "done", "idle"} or None,
+        underline=name in {"head", "sorted"} or None,
         reverse=name in {"select", "reverse", "emulated", "frozen", "alarm"} or None,
     )
     for name, style in TONES.items()
@@ -197,7 +198,10 @@ def _style(tones: str, colour: bool) -> Style:
 
 @lru_cache(maxsize=4096)
 def strip(line: Line, width: int, colour: bool = True, over: str = "") -> Strip:
-    """The line as a Strip of exactly `width` cells, `over` laid on every piece. Cached by value: an unchanged row costs one look-up."""
+    """The line as a Strip of exactly `width` cells, `over` laid on every piece.
+
+    Cached by value: an unchanged row costs one look-up.
+    """
     base = _style(over, colour)
     drawn = Strip([Segment(text, _style(tones, colour) + base) for text, tones in line if text])
     return drawn.adjust_cell_length(width, base or None)

@@ -99,11 +99,21 @@ def _sent(trace: Trace, call: Call, first: bool) -> Iterator[Entry]:
     if first and call.base is not None:
         yield Entry("note", f"the replay joins here: {call.keep} earlier messages are in the prompt", quiet=True)
     if first and trace.header.shape_only:
-        yield Entry("note", "a shape-only trace: its text was never recorded, only lengths and what repeats", quiet=True)
+        yield Entry(
+            "note", "a shape-only trace: its text was never recorded, only lengths and what repeats", quiet=True
+        )
     if call.base is None and call.tools is not None:
         tools = trace.toolsets[call.tools]
-        yield Entry("system", f"{len(tools.names)} tools, {count(trace.blocks[tools.block].tokens)} tokens", ", ".join(tools.names))
-    names = {c.id: c.name for m in trace.messages for c in m.tool_calls} if any(trace.messages[m].role == "tool" for m in call.append) else {}
+        yield Entry(
+            "system",
+            f"{len(tools.names)} tools, {count(trace.blocks[tools.block].tokens)} tokens",
+            ", ".join(tools.names),
+        )
+    names = (
+        {c.id: c.name for m in trace.messages for c in m.tool_calls}
+        if any(trace.messages[m].role == "tool" for m in call.append)
+        else {}
+    )
     for message_id in call.append:
         message = trace.messages[message_id]
         if message_id == output or message.role == "assistant":
@@ -134,7 +144,7 @@ def shape(blocks: list[Block]) -> str:
 
 def _written(story: Story, turn: Turn, call: Call | None) -> Iterator[Entry]:
     """What the model wrote, from this run; the recorded tool calls tell what the session did next."""
-    line = story.written.get(turn.key)
+    line = story.written.get(turn.key) if turn.done else None
     size = f"{count(turn.completion)} tokens" if turn.completion is not None else ""
     if line is not None:
         if line.reasoning:
@@ -157,4 +167,9 @@ def _written(story: Story, turn: Turn, call: Call | None) -> Iterator[Entry]:
             if line is not None and line.tool_calls:
                 break
             block = story.trace.blocks[made.arguments]
-            yield Entry("call", f"{made.name}  (recorded)", block.text or f"{count(block.tokens)} tokens of arguments", block.text is None)
+            yield Entry(
+                "call",
+                f"{made.name}  (recorded)",
+                block.text or f"{count(block.tokens)} tokens of arguments",
+                block.text is None,
+            )

@@ -1,7 +1,7 @@
 """What the screens show at one moment: frozen, complete, and free of where it came from.
 
-`follow` makes one from a run folder four times a second; widgets are functions of it. Times are seconds, shares are 0-1,
-None is "not reported" and is drawn as a dash.
+`follow` makes one from a run folder four times a second; widgets are functions of it. Times are seconds, shares are
+0-1, None is "not reported" and is drawn as a dash.
 """
 
 from typing import Literal
@@ -108,6 +108,9 @@ class View(Struct, frozen=True):
     valid: bool | None = None
     """None until it can be said."""
     invalid: tuple[str, ...] = ()
+    """Names of the reasons."""
+    why: tuple[str, ...] = ()
+    """The same as sentences."""
 
     out_rate: float | None = None
     """Output tokens/s over the last seconds; of the window once the run has ended."""

@@ -6,12 +6,15 @@ time, so that the viewer can be watched against it.
 
 import heapq
 import json
+import os
 import random
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
 from windtunnel.agents.events import (
     AgentProgress,
     AnyEvent,
@@ -32,6 +35,8 @@ from windtunnel.agents.events import (
     WaitEnd,
     WaitStart,
 )
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import encode_summary
 
 NS = 1_000_000_000
 TITLES = (
@@ -49,11 +54,12 @@ TITLES = (
     "claude/why-is-ci-red",
 )
 TOOLS = ("Bash", "Read", "Edit", "Grep", "Task", "WebFetch", "shell", "apply_patch")
-WORDS = (
+SAID = (
     "The importer drops the last line when the file has no trailing newline. I will read the test first, then change "
     "the reader so that it yields what is left in the buffer, and run the suite again to see whether anything else "
     "depended on the old behaviour. "
-).split(" ")
+)
+WORDS = SAID.split(" ")
 
 
 class Fake:
@@ -71,6 +77,8 @@ class Fake:
         kv_top: float = 0.8,
         text: bool = True,
     ) -> None:
+        self.alive = False
+        """The run claims to be this very process."""
         self.duration = seconds - warmup_until
         self.agents, self.seconds, self.failures, self.kv_top, self.text_on = agents, seconds, failures, kv_top, text
         self.rng = random.Random(seed)
@@ -199,21 +207,39 @@ class Fake:
                     finish=None if fails else "length",
                     failure="truncated_stream" if fails else None,
                     detail="connection closed before the end marker" if fails else None,
-                    chunks=Chunks(us=((first - start.t) // 1000, *(interval // 1000 for _ in range(3))), n=(1, 1, 1, done - 3)),
+                    recorded_latency_s=(t - start.t) / NS * 1.3,
+                    chunks=Chunks(
+                        us=((first - start.t) // 1000, *(interval // 1000 for _ in range(3))), n=(1, 1, 1, done - 3)
+                    ),
                 )
             )
             if self.text_on:
                 self.texts.append(
-                    {"request_id": request_id, "agent": agent, "session": session, "thread": thread, "call": index, "text": text}
+                    {
+                        "request_id": request_id,
+                        "agent": agent,
+                        "session": session,
+                        "thread": thread,
+                        "call": index,
+                        "text": text,
+                    }
                 )
             if fails:
-                self.add(SessionEnd(t=t, agent=agent, session=session, status="failed", reason="truncated_stream", calls_done=index))
+                self.add(
+                    SessionEnd(
+                        t=t, agent=agent, session=session, status="failed", reason="truncated_stream", calls_done=index
+                    )
+                )
                 self.at(t + NS // 2, lambda t: self.session(t, agent))
             elif index + 1 >= turns:
-                self.add(SessionEnd(t=t, agent=agent, session=session, status="completed", calls_done=turns, work_done=1.0))
+                self.add(
+                    SessionEnd(t=t, agent=agent, session=session, status="completed", calls_done=turns, work_done=1.0)
+                )
                 self.at(t + NS // 10, lambda t: self.session(t, agent))
             else:
-                self.wait(t, agent, session, index + 1, turns, context + pinned + rng.randint(80, 3000), context + pinned)
+                self.wait(
+                    t, agent, session, index + 1, turns, context + pinned + rng.randint(80, 3000), context + pinned
+                )
 
         self.at(first, began)
         self.at(last if not fails else first + interval * (pinned // 3), ended)
@@ -291,18 +317,22 @@ class Fake:
                 requests_finished=float(self.calls - len(self.live)),
             )
         )
-        self.add(GpuSample(t=t, index=0, utilisation=0.96, memory_used=131 << 30, memory_total=140 << 30, power_w=641.0))
+        self.add(
+            GpuSample(t=t, index=0, utilisation=0.96, memory_used=131 << 30, memory_total=140 << 30, power_w=641.0)
+        )
         lag = tuple(int(self.rng.expovariate(1 / 90)) for _ in range(50))
         self.add(ClientSample(t=t, lag_us=lag, dispatch_us=lag[:8], cpu=0.11, rss=180 << 20, live=self.agents))
 
     def finish(self, t: int, status: str) -> None:
         self.add(Phase(t=t, phase="draining"))
         for agent in range(self.agents):
-            session = next((e.session for e in reversed(self.events) if isinstance(e, SessionStart) and e.agent == agent), None)
+            session = next(
+                (e.session for e in reversed(self.events) if isinstance(e, SessionStart) and e.agent == agent), None
+            )
             ended = any(isinstance(e, SessionEnd) and e.session == session for e in self.events)
             if session is not None and not ended:
                 if agent in self.live:
-                    thread, call, _, first, *_rest = self.live[agent]
+                    thread, call, *_rest = self.live[agent]
                     self.add(
                         CallEnd(
                             t=t,
@@ -339,23 +369,29 @@ class Fake:
                 "emulated": True,
                 "emulation": {"gpu": "H200"},
             },
+            "host": socket.gethostname() if self.alive else "elsewhere",
+            "pid": os.getpid() if self.alive else 0,
             "perf_counter_origin_ns": 0,
-            "wall_clock": 1_764_000_000.0,
+            "wall_clock": 4e9 if self.alive else 1_764_000_000.0,
         }
 
     def until(self, seconds: float) -> Iterator[AnyEvent]:
         """The events up to a moment: the run as it was then."""
         return (e for e in self.events if e.t <= seconds * NS)
 
-    def write(self, folder: Path, until: float | None = None) -> Path:
-        """A run folder as it stands on disk, without `summary.json`."""
+    def write(self, folder: Path, until: float | None = None, summary: bool = False) -> Path:
+        """A run folder as it stands on disk after `until` seconds; with the summary of what stands there."""
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "run.json").write_text(json.dumps(self.run_json()))
         encode = msgspec.json.encode
-        lines = self.events if until is None else self.until(until)
+        lines = list(self.events if until is None else self.until(until))
         (folder / "events.jsonl").write_bytes(b"".join(encode(e) + b"\n" for e in lines))
+        ended = {e.request_id for e in lines if isinstance(e, CallEnd)}
         if self.text_on:
-            (folder / "text.jsonl").write_bytes(b"".join(encode(line) + b"\n" for line in self.texts))
+            texts = [t for t in self.texts if t["request_id"] in ended]
+            (folder / "text.jsonl").write_bytes(b"".join(encode(t) + b"\n" for t in texts))
+        if summary:
+            (folder / "summary.json").write_bytes(encode_summary(recompute(folder)))
         return folder
 
 

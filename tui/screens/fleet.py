@@ -15,9 +15,9 @@ from textual.widgets import Input
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.agents import SORTS, arranged, columns, head, row_line
-from windtunnel.tui.widgets.compose import cells, clip, cut, spread
+from windtunnel.tui.widgets.compose import cut, spread
 from windtunnel.tui.widgets.engine import engine_line
-from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line
+from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import graph
 
@@ -73,7 +73,8 @@ def kept(rows: Sequence[Row], pattern: str) -> list[Row]:
 
 def words(row: Row) -> str:
     """What the filter looks at: number, state, session, trace, tool or reason."""
-    return f"{row.agent + 1:02d} {row.state} {row.title} {row.trace} {row.doing.label} {row.doing.text}{' miss' if row.missed else ''}"
+    miss = "miss" if row.missed else ""
+    return f"{row.agent + 1:02d} {row.state} {row.title} {row.trace} {row.doing.label} {row.doing.text} {miss}"
 
 
 def graph_height(height: int, agents: int) -> int:
@@ -86,9 +87,11 @@ def compose_frame(view: View, table: Table, width: int, height: int, look: Theme
     """The screen's lines. A pure function: the same view, table and size give the same lines."""
     glyphs = look.glyphs
     lines: list[Line] = [title_line(view, width, glyphs), status_line(view, width, glyphs)]
+    if view.why and view.ending != "died":
+        lines.append(why_line(view, width, glyphs))
     tall = graph_height(height, view.agents or len(view.rows))
     results = result_lines(view, width, glyphs, 2) if view.headline else []
-    tall = max(2, tall - len(results))
+    tall = max(2, tall - len(results) - len(lines) + 2)
     lines += results
     lines += graph(view.out_series, width - 1, tall, glyphs)
     lines += [agents_line(view, width, glyphs, look.colour), engine_line(view, width, glyphs)]
@@ -101,9 +104,11 @@ def compose_frame(view: View, table: Table, width: int, height: int, look: Theme
     top = max(top, position - room + 1)
     shown = order[top : top + room]
     spec = columns(width, max(view.agents, len(view.rows)))
-    lines.append(head(spec, table.sort, table.backwards, width, glyphs, _aside(view, table, top, len(shown), len(order))))
+    lines.append(
+        head(spec, table.sort, table.backwards, width, glyphs, _aside(view, table, top, len(shown), len(order)))
+    )
     first = len(lines)
-    lines += [row_line(row, spec, width, glyphs, view.parsed) for row in shown]
+    lines += [row_line(row, spec, width, glyphs, view.parsed, still=view.ending is not None) for row in shown]
     if not shown:
         lines += _empty(view, table, width)
     lines += [()] * (height - len(lines) - (1 if footer else 0))
@@ -128,7 +133,7 @@ def _aside(view: View, table: Table, top: int, shown: int, total: int) -> Line:
     if table.pattern:
         out.append((f" /{cut(table.pattern, 20)}/ {total} of {view.agents or len(view.rows)}", "key"))
     if shown < total:
-        out.append((f" {top + 1}-{top + shown} of {total}", "dim"))
+        out.append((f" {top + 1}-{top + shown} of {total}", "head"))
     if out:
         out.append((" ", "head"))
     return tuple(out)
@@ -299,6 +304,3 @@ class FleetScreen(Screen[None]):
 
     def on_mouse_scroll_up(self) -> None:
         self.action_move(-3)
-
-
-__all__ = ["FleetScreen", "Frame", "Table", "cells", "clip", "compose_frame"]

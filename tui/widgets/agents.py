@@ -23,6 +23,10 @@ class Columns(Struct, frozen=True):
     number: int
     session: int
     bar: int
+    context: int
+    cached: int
+    ttft: int
+    rate: int
     trend: int
     gap: int
 
@@ -30,10 +34,20 @@ class Columns(Struct, frozen=True):
 def columns(width: int, agents: int) -> Columns:
     number = max(2, len(str(agents)))
     if width < 100:
-        return Columns(number=number, session=max(10, width - 68), bar=4, trend=0, gap=1)
-    if width < 150:
-        return Columns(number=number, session=22, bar=8, trend=8 if width >= 112 else 0, gap=2)
-    return Columns(number=number, session=30, bar=12, trend=12, gap=2)
+        session = max(10, width - 66)
+        return Columns(number=number, session=session, bar=4, context=5, cached=4, ttft=5, rate=5, trend=0, gap=1)
+    wide = width >= 150
+    return Columns(
+        number=number,
+        session=32 if wide else 22,
+        bar=12 if wide else 8,
+        context=7,
+        cached=5,
+        ttft=6,
+        rate=6,
+        trend=12 if wide else 8 if width >= 112 else 0,
+        gap=2,
+    )
 
 
 def _key(sort: str) -> Callable[[Row], Any]:
@@ -59,35 +73,46 @@ def arranged(rows: Sequence[Row], sort: str, backwards: bool) -> list[Row]:
 
 
 def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyphs, right: Line = ()) -> Line:
-    mark = glyphs.up if backwards else glyphs.down
-    gap = " " * columns.gap
+    """Column names; the one sorted by carries an arrow. `right` takes the end of the line."""
+    narrow = columns.gap == 1
     parts: list[tuple[str, str, int, bool]] = [
         ("#", "agent", columns.number, True),
         ("state", "state", 9, False),
         ("session", "session", columns.session, False),
         ("turn", "turn", columns.bar + 8, False),
-        ("context", "context", 7, True),
-        ("cached", "cached", 6, True),
-        ("TTFT s", "ttft", 6, True),
-        ("tok/s", "rate", 6, True),
+        ("ctx" if narrow else "context", "context", columns.context, True),
+        ("hit" if narrow else "cached", "cached", columns.cached + 1, True),
+        ("TTFT" if narrow else "TTFT s", "ttft", columns.ttft, True),
+        ("tok/s", "rate", columns.rate, True),
     ]
     if columns.trend:
         parts.append(("trend", "", columns.trend, False))
-    parts.append(("doing", "", 12, False))
+    if width - cells(right) > sum(p[2] + columns.gap for p in parts) + 6:
+        parts.append(("doing", "", 5, False))
+    mark = glyphs.up if backwards else glyphs.down
     out: list[tuple[str, str]] = [(" ", "head")]
     for name, key, size, right_aligned in parts:
-        shown = name
-        if key == sort:
-            shown = f"{mark}{name}" if right_aligned else f"{name}{mark}"
-        out.append((pad(shown, max(size, len(shown)) if size >= 6 else size, right_aligned), "head sorted" if key == sort else "head"))
-        out.append((gap, "head"))
-    line = filled(tuple(out), width - cells(right), "head")
-    return (*line, *right)
+        if key != sort:
+            out.append((pad(name, size, right_aligned) + " " * columns.gap, "head"))
+            continue
+        # The arrow stands in the gap where the column has no room for it.
+        room = size - len(name) >= 1
+        if right_aligned:
+            out.append((pad(f"{mark}{name}", size, right=True) if room else pad(name, size, right=True), "sorted"))
+            out.append(
+                (" " * columns.gap if room else mark + " " * (columns.gap - 1), "sorted" if not room else "head")
+            )
+        else:
+            out += [(pad(f"{name}{mark}", size), "sorted"), (" " * columns.gap, "head")]
+    return (*filled(tuple(out), width - cells(right), "head"), *right)
 
 
-def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, parsed: bool = True) -> Line:
+def row_line(
+    row: Row, columns: Columns, width: int, glyphs: Glyphs, parsed: bool = True, *, still: bool = False
+) -> Line:
+    """One agent. `still`: the run is over and nothing happens any more."""
     gap = " " * columns.gap
-    quiet = row.state in QUIET
+    quiet = still or row.state in QUIET
     soft = "faint" if quiet else "dim"
     text = "faint" if quiet else "text"
     title = f"{row.title}/{glyphs.child}{row.thread}" if row.thread else row.title
@@ -104,16 +129,20 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, parsed: boo
         (full, "faint" if quiet else row.state),
         (rest, "rule"),
         (f" {turns:>7}{gap}", text if row.turns else "faint"),
-        (f"{count(row.context, glyphs.none):>7}{gap}", text if row.context is not None else "faint"),
-        (f"{percent(row.cached, glyphs.none):>5}", "warn bold" if row.missed and not quiet else text if row.cached is not None else "faint"),
+        (f"{count(row.context, glyphs.none):>{columns.context}}{gap}", text if row.context is not None else "faint"),
+        (
+            f"{percent(row.cached, glyphs.none):>{columns.cached}}",
+            "warn bold" if row.missed and not quiet else text if row.cached is not None else "faint",
+        ),
         (f"{'!' if row.missed else ' '}{gap}", "warn bold" if not quiet else "faint"),
-        (f"{seconds(row.ttft_s, glyphs.none):>6}{gap}", ttft if row.ttft_s is not None else "faint"),
-        (f"{rate:>6}{gap}", "decode" if row.rate is not None else "faint"),
+        (f"{seconds(row.ttft_s, glyphs.none):>{columns.ttft}}{gap}", ttft if row.ttft_s is not None else "faint"),
+        (f"{rate:>{columns.rate}}{gap}", "decode" if row.rate is not None else "faint"),
     ]
     if columns.trend:
-        pieces.append((trend(row.rates, columns.trend, glyphs, max(row.rates, default=0.0) * 1.1) + gap, "faint" if quiet else "dim"))
+        pieces.append((trend(row.rates, columns.trend, glyphs, max(row.rates, default=0.0)) + gap, "faint"))
     used = cells(tuple(pieces))
-    return (*pieces, *doing(row, width - used - 1, glyphs, parsed))
+    now = doing(row, width - used - 1, glyphs, parsed)
+    return (*pieces, *(((text, "faint") for text, _ in now) if still and row.state != "failed" else now))
 
 
 def doing(row: Row, width: int, glyphs: Glyphs, parsed: bool = True) -> Line:
@@ -129,25 +158,43 @@ def doing(row: Row, width: int, glyphs: Glyphs, parsed: bool = True) -> Line:
             shown = tail if len(tail) <= room else glyphs.ellipsis + tail[-(room - 1) :]
             return ((f"{progress:>9}  ", "dim"), (cut(shown, room, glyphs.ellipsis), "dim"))
         return ((cut(f"{progress} tokens" if width >= len(progress) + 7 else progress, width, glyphs.ellipsis), "dim"),)
+    missed = f"  ! {row.miss_cause}" if row.missed and row.miss_cause else ""
     if row.state == "tool":
-        return _timed(d.label or "tool", d.elapsed_s, d.planned_s, width, "tool", glyphs)
+        return _timed(d.label or "tool", d.elapsed_s, d.planned_s, width, "tool", glyphs, missed)
     if row.state == "wait":
         label = d.label or "wait"
         capped = d.planned_s is not None and d.recorded_s is not None and d.recorded_s > d.planned_s + 0.5
-        return _timed(label, d.elapsed_s, d.planned_s, width, "wait", glyphs, f" (was {d.recorded_s:.0f} s)" if capped else "")
+        return _timed(
+            label,
+            d.elapsed_s,
+            d.planned_s,
+            width,
+            "wait",
+            glyphs,
+            f"  recorded {d.recorded_s:.0f} s" if capped else missed,
+        )
     tone = {"failed": "bad", "prefill": "dim", "queue": "dim"}.get(row.state, "faint")
     return ((cut(d.text, width, glyphs.ellipsis), tone),)
 
 
-def _timed(label: str, elapsed: float | None, planned: float | None, width: int, tone: str, glyphs: Glyphs, more: str = "") -> Line:
-    """`Bash  3.2 of 14.0 s`, the label cut before the time."""
-    time = ""
-    if elapsed is not None:
-        long = f"{elapsed:.1f} of {planned:.1f} s" if planned is not None else f"{elapsed:.1f} s"
-        short = f"{elapsed:.0f}/{planned:.0f} s" if planned is not None else f"{elapsed:.0f} s"
-        time = long if width >= len(long) + 12 else short
-    name = cut(label, max(4, width - len(time) - 2), glyphs.ellipsis)
-    line: Line = ((name, tone), (f"{'  ' if width >= 24 else ' '}{time}", "dim"))
+def _timed(
+    label: str, elapsed: float | None, planned: float | None, width: int, tone: str, glyphs: Glyphs, more: str = ""
+) -> Line:
+    """`Bash  3.2 of 14.0 s`; the time gives way to whole seconds before the label is cut."""
+    if elapsed is None:
+        return ((cut(label, width, glyphs.ellipsis), tone),)
+    if planned is None:
+        forms = [f"{elapsed:.1f} s", f"{elapsed:.0f} s"]
+    else:
+        forms = [
+            f"{elapsed:.1f} of {planned:.1f} s",
+            f"{elapsed:.1f}/{planned:.1f} s",
+            f"{elapsed:.0f}/{planned:.0f} s",
+        ]
+    size = min(len(label), 12)
+    time = next((form for form in forms if size + 2 + len(form) <= width), forms[-1])
+    gap = "  " if size + 2 + len(time) <= width else " "
+    line: Line = ((cut(label, max(3, width - len(time) - len(gap)), glyphs.ellipsis), tone), (gap + time, "dim"))
     if more and cells(line) + len(more) <= width:
         line = (*line, (more, "faint"))
     return line

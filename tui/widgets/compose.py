@@ -61,7 +61,7 @@ def joined(parts: Sequence[Line], gap: str = "  ") -> Line:
 
 
 def spread(left: Sequence[Part], right: Sequence[Part], width: int, gap: str = "  ") -> Line:
-    """Parts at both ends of a line of `width` cells, one cell of margin; the least important are left out until it fits.
+    """Parts at both ends of a line of `width` cells, one cell of margin; the least important go first where it is full.
 
     A part of importance 0 stays and is clipped when nothing else is left to drop.
     """

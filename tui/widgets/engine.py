@@ -10,7 +10,8 @@ from windtunnel.tui.widgets.plot import gauge
 
 def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     engine = view.engine
-    room = max(6, min(28, width // 6))
+    short = width < 100
+    room = max(6, min(28, width // 6)) if not short else 6
     usage = engine.kv_usage
     tone = "bad" if usage is not None and usage > 0.97 else "warn" if usage is not None and usage > 0.85 else "prefill"
     full, rest = gauge(usage or 0.0, room, glyphs)
@@ -24,16 +25,29 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     )
     left: list[Part] = [
         (0, kv),
-        (8, _pair("running", whole(engine.running, glyphs.none), 3)),
-        (9, _pair("waiting", whole(engine.waiting, glyphs.none), 3, "warn" if engine.waiting else "")),
-        (6, _pair("hit rate", percent(engine.hit_ratio, glyphs.none, 1), 5)),
-        (7, _pair("preempted", whole(engine.preemptions, glyphs.none), 2, "warn" if engine.preemptions else "")),
+        (8, _pair("run" if short else "running", whole(engine.running, glyphs.none), 3)),
+        (
+            9,
+            _pair(
+                "wait" if short else "waiting", whole(engine.waiting, glyphs.none), 3, "warn" if engine.waiting else ""
+            ),
+        ),
+        (6, _pair("hit" if short else "hit rate", percent(engine.hit_ratio, glyphs.none, 1), 5)),
+        (
+            7,
+            _pair(
+                "preempt" if short else "preempted",
+                whole(engine.preemptions, glyphs.none),
+                2,
+                "warn" if engine.preemptions else "",
+            ),
+        ),
         (2, _pair("accept", tenths(engine.accepted, glyphs.none), 3) if engine.accepted is not None else ()),
         (3, _pair("GPU", percent(engine.gpu), 4) if engine.gpu is not None else ()),
         (2, _pair("power", f"{engine.power_w:.0f} W", 5) if engine.power_w is not None else ()),
         (2, _pair("memory", percent(engine.gpu_memory), 4) if engine.gpu_memory is not None else ()),
     ]
-    return spread(left, [(5, lag_part(view, glyphs))], width, "   " if width >= 110 else "  ")
+    return spread(left, [(5, lag_part(view, glyphs, short))], width, "   " if width >= 132 else "  ")
 
 
 def _pair(name: str, value: str, width: int, tone: str = "") -> Line:

@@ -1,19 +1,20 @@
 """The top of the screen: what runs, where it stands, how fast it is, and whether the result counts."""
 
+from windtunnel.agents.events import AgentState
 from windtunnel.tui.figures import clock, count, millis, percent, plural, tenths, whole
 from windtunnel.tui.theme import Glyphs, Line
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.compose import Part, cut, spread
+from windtunnel.tui.widgets.compose import Part, cells, cut, spread
 
+ENDED: tuple[AgentState, ...] = ("done", "failed", "cut")
 ENDINGS = {
     "completed": ("done", "completed"),
     "interrupted": ("cut", "interrupted"),
     "failed": ("failed", "failed"),
     "died": ("failed", "died"),
 }
-REASONS = {
-    "no_steady_state": "no steady state yet reached",
-}
+LEGEND: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait")
+"""States in the order of the bar: what uses the engine first."""
 
 
 def validity(view: View, glyphs: Glyphs, width: int) -> Line:
@@ -29,35 +30,48 @@ def validity(view: View, glyphs: Glyphs, width: int) -> Line:
     return ((f"{glyphs.dot} too early to say", "dim"),)
 
 
+def why_line(view: View, width: int, glyphs: Glyphs) -> Line:
+    """The reasons against the result as sentences."""
+    text = "; ".join(view.why)
+    return ((f" {glyphs.states['failed']} ", "bad"), (cut(text, width - 5, glyphs.ellipsis), "warn"))
+
+
 def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
-    machine = glyphs.separator.join(s for s in (view.engine_name, view.model, view.hardware) if s)
-    emulated: Line = ((" EMULATED ", "emulated"),) if view.emulated else ()
+    wide = width >= 100
+    # The badge says what the engine is where there is no room to say it twice.
+    named = view.engine_name if wide or not view.emulated else ""
+    machine = glyphs.separator.join(s for s in (named, view.model, view.hardware) if s)
+    right: list[Part] = [
+        (0, ((" EMULATED ", "emulated"),) if view.emulated else ()),
+        (4 if view.speed == "real time" else 8, ((view.speed, "dim"),)),
+        (0, validity(view, glyphs, max(16, width // 3))),
+    ]
+    used = sum(cells(line) + 2 for _, line in right) + 24
     left: list[Part] = [
         (9, (("windtunnel", "brand"),)),
         (8, ((plural(view.agents, "agent"), "strong"),)),
         (3, ((cut(view.source, max(12, width // 4), glyphs.ellipsis), "dim"),)),
-        (5, ((cut(machine, max(24, width // 2), glyphs.ellipsis), "text"),)),
-    ]
-    right: list[Part] = [
-        (0, emulated),
-        (4, ((view.speed, "dim"),)),
-        (0, validity(view, glyphs, max(16, width // 3))),
+        (5, ((cut(machine, max(16, width - used), glyphs.ellipsis), "text"),)),
     ]
     return spread(left, right, width)
 
 
-def phase_part(view: View, glyphs: Glyphs) -> Line:
+def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
     """`steady 02:41 / 05:00`: time in the measured window where its length is known, else since the start."""
     if view.ending is not None:
         tone, word = ENDINGS[view.ending]
         mark = glyphs.states["done" if tone == "done" else "failed" if tone == "failed" else "cut"]
         state: Line = ((f"{mark} {word}", "good" if tone == "done" else "bad" if tone == "failed" else "cut"),)
-        return (*state, (f" {clock(view.elapsed_s)}", "strong"))
+        return (*state, (f"  {clock(view.elapsed_s)}", "strong"))
     tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
     word = {"warmup": "warm-up"}.get(view.phase, view.phase)
+    size = 9 if width >= 100 else len(word) + 1
     if view.phase == "steady" and view.total_s:
-        return ((f"{word:<8}", f"{tone} bold"), (f" {clock(view.phase_s)} / {clock(view.total_s)}", "strong"))
-    return ((f"{word:<8}", f"{tone} bold"), (f" {clock(view.elapsed_s)}", "strong"))
+        return (
+            (f"{word:<{size}}", f"{tone} bold"),
+            (f"{clock(view.phase_s)}{' / ' if width >= 100 else '/'}{clock(view.total_s)}", "strong"),
+        )
+    return ((f"{word:<{size}}", f"{tone} bold"), (clock(view.elapsed_s), "strong"))
 
 
 def pair(name: str, value: str, tone: str = "strong") -> Line:
@@ -67,32 +81,38 @@ def pair(name: str, value: str, tone: str = "strong") -> Line:
 def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
     """Phase, time, tokens per second, and where the agents are."""
     about = "" if view.parsed else "~"
-    rate: Line = ((f"{about + whole(view.out_rate, glyphs.none):>6}", "strong"), (" tok/s out", "dim"))
+    wide, middle = width >= 132, width >= 100
+    unit = " tok/s out" if middle else " tok/s"
+    rate: Line = ((f"{about + whole(view.out_rate, glyphs.none):>{6 if middle else 5}}", "strong"), (unit, "dim"))
     reading: Line = ((f"{count(view.in_rate, glyphs.none):>5}", "text"), (" tok/s in", "dim"))
     cached: Line = (("cached ", "dim"), (f"{percent(view.cached, glyphs.none, 1):>5}", "text"))
     ceiling: Line = (*cached, (f" (could be {percent(view.could_be_cached, glyphs.none, 1)})", "dim"))
+    gap, size = ("  ", 3) if middle else (" ", 2)
     where: Line = (
         ("in flight ", "dim"),
-        (f"{_agents(view.in_flight, glyphs):>3}", "decode bold"),
-        ("  tool ", "dim"),
-        (f"{_agents(view.in_tool, glyphs):>3}", "tool bold"),
-        ("  wait ", "dim"),
-        (f"{_agents(view.waiting, glyphs):>3}", "wait bold"),
+        (f"{_agents(view.in_flight, glyphs):>{size}}", "decode bold" if view.in_flight else "faint"),
+        (f"{gap}tool ", "dim"),
+        (f"{_agents(view.in_tool, glyphs):>{size}}", "tool bold" if view.in_tool else "faint"),
+        (f"{gap}wait ", "dim"),
+        (f"{_agents(view.waiting, glyphs):>{size}}", "wait bold" if view.waiting else "faint"),
     )
     if view.ending == "died":
         silence = f" for {clock(view.silent_s)}" if view.silent_s is not None else ""
         text = f"no sign of life{silence} and no summary: the run was killed. What it wrote is shown."
-        return spread([(0, ((" DIED ", "alarm"), (f" {clock(view.elapsed_s)}", "strong"))), (0, ((text, "bad"),))], [], width)
-    wide = width >= 132
+        return spread(
+            [(0, ((" DIED ", "alarm"), (f" {clock(view.elapsed_s)}", "strong"))), (0, ((text, "bad"),))], [], width
+        )
     left: list[Part] = [
-        (0, phase_part(view, glyphs)),
+        (0, phase_part(view, width, glyphs)),
         (9, rate),
         (5, reading),
         (4, ceiling if wide else cached),
     ]
     if view.phase in {"starting", "preparing"} and view.note and view.ending is None:
-        left = [(0, phase_part(view, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]
-    return spread(left, [(8, where)] if view.ending is None else [(8, _mean(view, glyphs))], width, "   " if wide else "  ")
+        left = [(0, phase_part(view, width, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]
+    return spread(
+        left, [(8, where)] if view.ending is None else [(8, _mean(view, glyphs))], width, "   " if wide else "  "
+    )
 
 
 def _agents(value: float | None, glyphs: Glyphs) -> str:
@@ -102,7 +122,12 @@ def _agents(value: float | None, glyphs: Glyphs) -> str:
 
 
 def _mean(view: View, glyphs: Glyphs) -> Line:
-    return ((plural(view.agents, "agent"), "strong"), (", ", "dim"), (tenths(view.in_flight_mean, glyphs.none), "strong"), (" in flight", "dim"))
+    return (
+        (plural(view.agents, "agent"), "strong"),
+        (", ", "dim"),
+        (tenths(view.in_flight_mean, glyphs.none), "strong"),
+        (" in flight", "dim"),
+    )
 
 
 def result_lines(view: View, width: int, glyphs: Glyphs, rows: int) -> list[Line]:
@@ -126,31 +151,38 @@ def result_lines(view: View, width: int, glyphs: Glyphs, rows: int) -> list[Line
 def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
     """All agents by state: a stacked bar with its legend, then the sessions that ended."""
     states = view.states()
-    order = ("decode", "prefill", "queue", "tool", "wait")
-    resting = sum(n for state, n in states.items() if state not in order)
+    resting = sum(n for state, n in states.items() if state not in LEGEND)
+    words, size = width >= 136, len(str(view.agents or 10))
     legend: list[Part] = [
         (
-            5 if state != "queue" or states.get("queue") else 1,
+            5,
             (
                 (f"{glyphs.states[state]} ", state),
-                (f"{state} " if width >= 100 else "", "dim"),
-                (f"{states.get(state, 0):>{3 if width >= 100 else 2}}", "text" if states.get(state) else "faint"),
+                (f"{state} " if words else "", "dim"),
+                (f"{states.get(state, 0):>{size}}", "text" if states.get(state) else "faint"),
             ),
         )
-        for state in order
+        for state in LEGEND
     ]
     ended: list[Part] = [
-        (6, (("done ", "dim"), (f"{view.done:>3}", "good" if view.done else "faint"))),
-        (7, (("failed ", "dim"), (f"{view.failed:>2}", "bad" if view.failed else "faint"))),
-        (6, (("cut ", "dim"), (f"{view.cut:>2}", "cut" if view.cut else "faint"))),
+        (6, (("done ", "dim"), (f"{view.done:>{size}}", "good" if view.done else "faint"))),
+        (7, (("failed ", "dim"), (f"{view.failed:>{size}}", "bad" if view.failed else "faint"))),
+        (6, (("cut ", "dim"), (f"{view.cut:>{size}}", "cut" if view.cut else "faint"))),
     ]
-    room = max(8, width - (89 if width >= 100 else 61))
-    bar = stacked([(state, states.get(state, 0)) for state in order], resting, room, glyphs, colour)
-    return spread([(9, ((f"{'agents':>6}", "dim"), *bar)), *legend], ended, width)
+    used = sum(cells(line) + 2 for _, line in [*legend, *ended])
+    room = max(8, min(width - used - 12, 60))
+    if view.ending is None:
+        bar = stacked([(state, states.get(state, 0)) for state in LEGEND], resting, room, glyphs, colour)
+    else:
+        legend = []
+        sessions = (view.done, view.failed, view.cut)
+        bar = stacked(list(zip(("decode", *ENDED[1:]), sessions, strict=True)), 0, room, glyphs, colour)
+    name = "agents" if view.ending is None else f"{'ended':>6}"
+    return spread([(9, ((name, "dim"), *bar)), *legend], ended, width)
 
 
 def stacked(parts: list[tuple[str, int]], rest: int, width: int, glyphs: Glyphs, colour: bool) -> Line:
-    """Counts as one bar of `width` cells by largest remainder; each state in its colour, or as its glyph without one."""
+    """Counts as one bar of `width` cells by largest remainder; each state in its colour, or as its glyph."""
     total = sum(n for _, n in parts) + rest
     first, last = glyphs.edges
     if total == 0:
@@ -170,6 +202,10 @@ def stacked(parts: list[tuple[str, int]], rest: int, width: int, glyphs: Glyphs,
     return ((first, "faint"), *pieces, (" " * space, ""), (last, "faint"))
 
 
-def lag_part(view: View, glyphs: Glyphs) -> Line:
+def lag_part(view: View, glyphs: Glyphs, short: bool) -> Line:
     slow = view.lag_p99_ms is not None and view.lag_p99_ms > 5
-    return (("client lag p99 ", "dim"), (f"{millis(view.lag_p99_ms, glyphs.none):>4}", "bad" if slow else "text"), (" ms", "dim"))
+    return (
+        ("lag " if short else "client lag p99 ", "dim"),
+        (f"{millis(view.lag_p99_ms, glyphs.none):>4}", "bad" if slow else "text"),
+        (" ms", "dim"),
+    )

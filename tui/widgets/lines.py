@@ -38,7 +38,8 @@ class Lines(Widget):
         dirty = [
             y
             for y in range(rows)
-            if (old[y] if y < len(old) else None) != (new[y] if y < len(new) else None) or (y in (was, marked) and was != marked)
+            if (old[y] if y < len(old) else None) != (new[y] if y < len(new) else None)
+            or (y in (was, marked) and was != marked)
         ]
         self.redrawn += len(dirty)
         self.refresh(*(Region(0, y, width, 1) for y in dirty))

@@ -12,21 +12,22 @@ from windtunnel.tui.theme import Glyphs, Line
 LEFT = (0x00, 0x40, 0x44, 0x46, 0x47)
 """Dots of the left column, by filled levels from the bottom."""
 RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
+AXIS = 7
+"""Cells of the axis labels."""
 ASCII_LEVELS = " .:|#"
 
 
-def braille_rows(values: Sequence[float | None], width: int, height: int, top: float, braille: bool = True) -> list[str]:
+def braille_rows(
+    values: Sequence[float | None], width: int, height: int, top: float, braille: bool = True
+) -> list[str]:
     """The last `2 * width` values as `height` rows of `width` cells, newest at the right; None leaves a gap.
 
     A value above zero always shows at least one dot.
     """
-    shown = list(values[-2 * width :])
-    padded: list[float | None] = [None] * (2 * width - len(shown)) + shown
+    shown = values[-2 * width :]
+    padded: list[float | None] = [*([None] * (2 * width - len(shown))), *shown]
     steps = 4 * height
-    levels = [
-        0 if v is None or v <= 0 else max(1, min(steps, round(v / top * steps)))  #
-        for v in padded
-    ]
+    levels = [0 if v is None or v <= 0 else max(1, min(steps, round(v / top * steps))) for v in padded]
     rows = []
     for row in range(height):
         floor = 4 * (height - 1 - row)
@@ -38,33 +39,26 @@ def braille_rows(values: Sequence[float | None], width: int, height: int, top: f
     return rows
 
 
-def graph(
-    values: Sequence[float | None],
-    width: int,
-    height: int,
-    glyphs: Glyphs,
-    tone: str = "graph",
-    unit: str = "tok/s",
-    top: float | None = None,
-) -> list[Line]:
-    """Axis and curve, `width` x `height` cells in all: a label at the top, the middle (from four rows on) and zero."""
-    label = 6
-    inner = max(1, width - label - 2)
-    peak = max((v for v in values[-2 * inner :] if v is not None), default=0.0)
-    top = top or ceiling(peak)
-    rows = braille_rows(values, inner, height, top, braille=glyphs.braille)
-    lines: list[Line] = []
-    for y, row in enumerate(rows):
-        text = ""
-        if y == 0:
-            text = count(top)
-        elif y == height - 1:
-            text = "0"
-        elif height >= 5 and height % 2 and y == height // 2:
-            text = count(top / 2)
-        lines.append(((f"{text:>{label}} ", "dim"), (glyphs.tick, "faint"), (row, tone)))
-    _ = unit
-    return lines
+def graph(values: Sequence[float | None], width: int, height: int, glyphs: Glyphs, unit: str = "tok/s") -> list[Line]:
+    """Axis and curve, `width` x `height` cells in all: the top's value, the unit, and zero at the axis.
+
+    It grows from the left, one cell a value; when that is full, two values share a cell; then it scrolls.
+    """
+    inner = max(1, width - AXIS - 1)
+    wide = len(values) <= inner
+    shown = [v for v in values for _ in range(2)] if wide else list(values[-2 * inner :])
+    top = ceiling(max((v for v in shown if v is not None), default=0.0))
+    rows = braille_rows(shown + [None] * (2 * inner - len(shown)), inner, height, top, braille=glyphs.braille)
+    labels = [""] * height
+    labels[-1] = "0"
+    if any(shown):
+        labels[0] = count(top)
+    if height >= 3:
+        labels[1] = unit
+    return [
+        ((f"{label:>{AXIS}}", "dim"), (glyphs.tick, "faint"), (row, "graph"))
+        for label, row in zip(labels, rows, strict=True)
+    ]
 
 
 def trend(values: Sequence[float | None], width: int, glyphs: Glyphs, top: float) -> str:

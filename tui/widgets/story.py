@@ -53,46 +53,72 @@ def about_lines(story: Story, width: int, glyphs: Glyphs) -> list[Line]:
     return [spread(left, right, width), spread(figures, [(4, now)] if width >= 100 else [], width)]
 
 
+TURN_COLUMNS = (
+    ("turn", 6, True),
+    ("recorded", 9, True),
+    ("now s", 7, True),
+    ("prompt", 8, True),
+    ("cached", 7, True),
+    ("missed", 7, True),
+    ("new", 7, False),
+    ("TTFT s", 7, True),
+    ("TPOT ms", 8, False),
+    ("out", 6, True),
+)
+"""(name, width, kept below 100 columns). Prompt = cached + missed + new."""
+
+
+def _turn_columns(width: int) -> list[tuple[str, int]]:
+    return [(name, size) for name, size, narrow in TURN_COLUMNS if narrow or width >= 100]
+
+
 def turns_head(width: int) -> Line:
-    wide = width >= 100
-    text = f" {'turn':>5}  {'recorded':>8} {'now s':>7}  {'prompt':>7} {'cached':>7} {'missed':>7} {'new':>6}  {'TTFT s':>6} {'TPOT ms':>7} {'out':>6}"
-    return filled((((text if wide else text[: width - 9]) + "  then", "head"),), width, "head")
+    names = "".join(f"{name:>{size}} " for name, size in _turn_columns(width))
+    return filled(((names + " then", "head"),), width, "head")
 
 
 def turn_line(turn: Turn, after: Turn | None, row: Row, width: int, glyphs: Glyphs) -> Line:
     """One call: recorded against replayed time, the prompt's three parts, its speed, and what came after it."""
     none = glyphs.none
-    name = f"{glyphs.child}{turn.thread} {turn.turn}" if turn.thread else str(turn.turn)
-    now = f"{turn.latency_s:.2f}" if turn.latency_s is not None else glyphs.ellipsis
     missed = turn.missed
     tone = "text" if turn.done else "dim"
     alarm = bool(missed and turn.prompt and missed > 0.1 * turn.prompt)
-    pieces: list[tuple[str, str]] = [
-        (f" {name:>5}", "tool" if turn.thread else "dim"),
-        (f"  {seconds(turn.recorded_s, none):>8} ", "dim"),
-        (f"{now:>7}", "bad" if turn.failure else "strong" if turn.done else "decode"),
-        (f"  {count(turn.prompt, none):>7} ", tone),
-        (f"{count(turn.cached, none):>7} ", "good" if turn.cached else "faint"),
-        (f"{count(missed, none):>7} ", "warn bold" if alarm else "faint" if not missed else "text"),
-        (f"{count(turn.new, none):>6}  ", "text" if turn.new else "faint"),
-        (f"{seconds(turn.ttft_s, none):>6} ", tone),
-        (f"{tenths(turn.tpot_s * 1000 if turn.tpot_s is not None else None, none):>7} ", tone),
-        (f"{count(turn.completion, none):>6}  ", tone),
-    ]
-    if turn.failure:
-        then, colour = turn.failure.replace("_", " "), "bad"
-    elif turn.cut:
-        then, colour = "cut by the end of the run", "cut"
-    elif after is not None and after.wait_label:
-        then, colour = f"{after.wait_label} {after.waited_s:.1f} s", "tool"
-    elif after is None and turn.done:
-        then, colour = f"{row.doing.label}".strip() or row.state, row.state
-    else:
-        then, colour = ("" if turn.done else row.state), row.state
+    now = f"{turn.latency_s:.2f}" if turn.latency_s is not None else glyphs.ellipsis
+    tpot = tenths(turn.tpot_s * 1000, none) if turn.tpot_s is not None else none
+    shown = {
+        "turn": (
+            f"{glyphs.child}{turn.thread} {turn.turn}" if turn.thread else str(turn.turn),
+            "tool" if turn.thread else "dim",
+        ),
+        "recorded": (seconds(turn.recorded_s, none), "dim"),
+        "now s": (now, "bad" if turn.failure else "strong" if turn.done else "decode"),
+        "prompt": (count(turn.prompt, none), tone),
+        "cached": (count(turn.cached, none), "good" if turn.cached else "faint"),
+        "missed": (count(missed, none), "warn bold" if alarm else "text" if missed else "faint"),
+        "new": (count(turn.new, none), "text" if turn.new else "faint"),
+        "TTFT s": (seconds(turn.ttft_s, none), tone),
+        "TPOT ms": (tpot, tone),
+        "out": (count(turn.completion, none), tone),
+    }
+    pieces = [(f"{shown[name][0]:>{size}} ", shown[name][1]) for name, size in _turn_columns(width)]
+    then, colour = _then(turn, after, row)
     if alarm and turn.miss_cause:
         then, colour = f"{turn.miss_cause}{glyphs.separator}{then}" if then else turn.miss_cause, "warn"
-    room = width - cells(tuple(pieces)) - 1
-    return filled((*pieces, (cut(then, room, glyphs.ellipsis), colour)), width)
+    room = width - cells(tuple(pieces)) - 2
+    return filled((*pieces, (" " + cut(then, room, glyphs.ellipsis), colour)), width)
+
+
+def _then(turn: Turn, after: Turn | None, row: Row) -> tuple[str, str]:
+    """What followed a call: its tools, its failure, or what the agent does now."""
+    if turn.failure:
+        return turn.failure.replace("_", " "), "bad"
+    if turn.cut:
+        return "cut by the end of the run", "cut"
+    if after is not None:
+        return (f"{after.wait_label} {after.waited_s:.1f} s", "tool") if after.wait_label else ("", "")
+    if not turn.done:
+        return row.state, row.state
+    return row.doing.label or row.state, row.state
 
 
 def turns_table(story: Story, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
@@ -119,7 +145,10 @@ def wrapped(text: str, width: int, limit: int, glyphs: Glyphs) -> list[str]:
         lines += textwrap.wrap(printable, width, replace_whitespace=False, drop_whitespace=True) or [""]
         if len(lines) > limit:
             left = len(raw) - i - 1
-            return [*lines[: limit - 1], f"{glyphs.ellipsis} {left + 1} more lines" if left else lines[limit - 1] + glyphs.ellipsis]
+            return [
+                *lines[: limit - 1],
+                f"{glyphs.ellipsis} {left + 1} more lines" if left else lines[limit - 1] + glyphs.ellipsis,
+            ]
     return lines
 
 
