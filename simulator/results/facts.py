@@ -5,7 +5,6 @@ from itertools import pairwise
 import numpy as np
 
 from windtunnel.agents.events import EngineSample
-from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.distribution import mean
 from windtunnel.simulator.results.metrics import Value
 from windtunnel.simulator.results.summary_model import Distribution
@@ -84,7 +83,8 @@ def isolated(tally: Tally) -> bool:
     firsts = [call.t_first for call in tally.calls if call.t_first is not None]
     if not firsts:
         return True
-    herd = [call for call in tally.calls if call.t_sent is not None and call.t_sent <= min(firsts)]
+    first = min(firsts)
+    herd = [call for call in tally.calls if call.t_sent is not None and call.t_sent <= first]
     reported = [call.cached_tokens for call in herd if call.cached_tokens is not None]
     if reported:
         return min(reported) == 0
@@ -110,15 +110,10 @@ def _foreign_total(tally: Tally, values: dict[str, Value]) -> bool:
 def _foreign_in_window(tally: Tally) -> bool:
     """Where a run was cut: tokens the engine generated between two scrapes against those that arrived."""
     samples = tally.engine_in_window()
-    known = all(len(of_call.token_chunks(call)[1]) for call in tally.window_calls)
+    known = all(call.completion_tokens is not None for call in tally.window_calls)
     if len(samples) < 2 or not known or not tally.window_calls:
         return False
-    ours = 0.0
-    between = Window(samples[0].t, samples[-1].t)
-    for call in tally.calls:
-        times, counts = of_call.token_chunks(call)
-        if len(counts):
-            ours += float(counts[(times >= between.start) & (times < between.end)].sum())
+    ours = tally.arrivals.inside(Window(samples[0].t, samples[-1].t))
     return more_than(growth(samples[0], samples[-1], "generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)
 
 
@@ -133,11 +128,7 @@ def _trending(tally: Tally) -> bool:
     if window is None or window.seconds < TREND_MIN_S or len(tally.window_calls) < TREND_MIN_CALLS:
         return False
     edges = np.linspace(window.start, window.end, TREND_PARTS + 1)
-    tokens = np.zeros(TREND_PARTS)
-    for call in tally.calls:
-        times, counts = of_call.token_chunks(call)
-        if len(counts):
-            tokens += np.histogram(times, bins=edges, weights=counts)[0]
+    tokens = np.histogram(tally.arrivals.times, bins=edges, weights=tally.arrivals.counts)[0]
     if trends(tokens.tolist(), TREND_SHARE * float(tokens.mean())):
         return True
     samples = [s for s in tally.engine_in_window() if s.kv_usage is not None]

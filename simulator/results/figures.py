@@ -30,14 +30,7 @@ def output_per_s(tally: Tally) -> float | None:
     window = tally.window
     if window is None:
         return None
-    credited, known = 0.0, False
-    for call in tally.calls:
-        times, counts = of_call.token_chunks(call)
-        if len(counts):
-            known = True
-            inside = (times >= window.start) & (times < window.end)
-            credited += float(counts[inside].sum())
-    return tidy(credited / window.seconds) if known else None
+    return tidy(tally.arrivals.inside(window) / window.seconds) if len(tally.arrivals.times) else None
 
 
 def prompt_per_s(tally: Tally) -> float | None:

@@ -33,7 +33,7 @@ from windtunnel.agents.events import (
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.fold_engine import EngineView
-from windtunnel.simulator.results.fold_rows import IN_FLIGHT, Agent, Row
+from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row
 from windtunnel.simulator.results.fold_trust import Trust
 from windtunnel.simulator.results.series import Series
 
@@ -42,6 +42,7 @@ SERIES = ("output", "prompt", "known_prompt", "cached", "in_flight", "in_tool", 
 KEPT_FAILURES = 200
 KEPT_NOTES = 100
 SPEED_NS = 5 * NS
+GAUGE_NS = NS // 4
 SILENT_NS = 2 * NS
 """Without progress for so long, nothing flows."""
 
@@ -109,7 +110,8 @@ class Fold:
         self._speed: deque[tuple[int, int, int]] = deque()
         """Recent (t, output tokens, prompt tokens)."""
         self._last_progress: Progress | None = None
-        self._counted_t = 0
+        self._counted_t = self._gauged_t = 0
+        self._flight_ns = self._tool_ns = self._waiting_ns = self._live_ns = 0
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             Progress: self._progress,
             CallEnd: self._call_end,
@@ -203,36 +205,53 @@ class Fold:
 
     def _count(self, t: int) -> None:
         """Adds the time since the last change to the gauges; called before anything about agents changes."""
-        start, end = self._counted_t, max(t, self._counted_t)
-        if end > start:
-            seconds = (end - start) / NS
-            for name, value in (("in_flight", self.in_flight), ("in_tool", self.in_tool), ("waiting", self.waiting)):
-                self.series.add(name, start, end, value * seconds)
-            if self.phase == "steady":
-                self.trust.add_live(seconds, self.in_flight, self.in_tool, self.waiting, self.live)
-        self._counted_t = end
+        passed = t - self._counted_t
+        if passed > 0:
+            self._flight_ns += self.in_flight * passed
+            self._tool_ns += self.in_tool * passed
+            self._waiting_ns += self.waiting * passed
+            self._live_ns += self.live * passed
+            self._counted_t = t
+            if t - self._gauged_t >= GAUGE_NS:
+                self._gauge()
+
+    def _gauge(self) -> None:
+        """Moves what was counted into the history, and into the window's means while it is open."""
+        start, end = self._gauged_t, self._counted_t
+        flight, tool, waiting, live = (
+            ns / NS for ns in (self._flight_ns, self._tool_ns, self._waiting_ns, self._live_ns)
+        )
+        self._flight_ns = self._tool_ns = self._waiting_ns = self._live_ns = 0
+        self._gauged_t = end
+        self.series.add("in_flight", start, end, flight)
+        self.series.add("in_tool", start, end, tool)
+        self.series.add("waiting", start, end, waiting)
+        if self.phase == "steady":
+            self.trust.add_live((end - start) / NS, flight, tool, waiting, live)
 
     def _change(self, agent: Agent, change: Callable[..., object], *given: Any) -> None:
         """Runs a change of one agent and keeps the counts of all."""
-        before = agent.row.state
-        live, flight, tool, wait = agent.live, agent.in_flight, agent.in_tool, agent.waiting
+        before, flight, live = agent.row.state, agent.in_flight, agent.live
         change(*given)
-        if agent.row.state != before:
-            self.states[before] -= 1
-            self.states[agent.row.state] += 1
-        self.live += agent.live - live
+        after = agent.row.state
         self.in_flight += agent.in_flight - flight
-        self.in_tool += agent.in_tool - tool
-        self.waiting += agent.waiting - wait
+        self.live += agent.live - live
+        if after != before:
+            self.states[before] -= 1
+            self.states[after] += 1
+        if after != before or agent.live != live:
+            self.in_tool += (agent.live and after == "tool") - (live and before == "tool")
+            self.waiting += (agent.live and after in ASLEEP) - (live and before in ASLEEP)
 
     def _run_start(self, event: RunStart) -> None:
-        self.started_t = self._counted_t = event.t
+        self.started_t = self._counted_t = self._gauged_t = event.t
         self.wall_clock = event.wall_clock
         if event.agents:
             self._agent(event.agents - 1)
 
     def _phase(self, event: Phase) -> None:
         self._count(event.t)
+        self._gauge()
         if event.phase == "steady" and self.window is None:
             self.window = (event.t, None)
         elif self.window is not None and self.window[1] is None:
@@ -353,9 +372,10 @@ class Fold:
 
     def _run_end(self, event: RunEnd) -> None:
         self._count(event.t)
+        self._gauge()
         self.status, self.status_reason = event.status, event.reason or ""
         if self.window is not None and self.window[1] is None:
             self.window = (self.window[0], event.t)
 
 
-__all__ = ["IN_FLIGHT", "SERIES", "Agent", "Failure", "Fold", "Row"]
+__all__ = ["SERIES", "Agent", "Failure", "Fold", "Row"]

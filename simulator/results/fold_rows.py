@@ -19,6 +19,8 @@ MISS_SHARE = 0.05
 _ORDER: dict[AgentState, int] = {"decode": 5, "prefill": 4, "tool": 3, "queue": 2, "wait": 1}
 _FINISHED: dict[str, AgentState] = {"completed": "done", "failed": "failed", "cut": "cut"}
 IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
+SENT: frozenset[AgentState] = frozenset({"prefill", "decode"})
+ASLEEP: frozenset[AgentState] = frozenset({"wait", "queue"})
 
 
 class CallLine(Struct, frozen=True, gc=False):
@@ -142,6 +144,10 @@ class Agent:
         self.row = Row(number)
         self.live = False
         """Has a session."""
+        self.in_flight = 0
+        """Calls sent and not ended. A queued one is still held by the client."""
+        self.live_tokens = 0
+        """Output tokens of the calls in flight."""
         self.activities: dict[int, Activity] = {}
         self.calls: deque[CallLine] = deque(maxlen=KEPT_CALLS)
         self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
@@ -150,24 +156,6 @@ class Agent:
         self._waited: dict[int, tuple[float, str]] = {}
         self._counts: dict[int, tuple[int, int]] = {}
         """Thread to (turn, turns) of its latest call."""
-
-    @property
-    def in_flight(self) -> int:
-        """Calls in flight: sent and not ended. A queued one is still held by the client."""
-        return sum(activity.state in ("prefill", "decode") for activity in self.activities.values())
-
-    @property
-    def in_tool(self) -> bool:
-        return self.live and self.row.state == "tool"
-
-    @property
-    def waiting(self) -> bool:
-        return self.live and self.row.state in {"wait", "queue"}
-
-    @property
-    def live_tokens(self) -> int:
-        """Output tokens of the calls in flight."""
-        return sum(activity.tokens for activity in self.activities.values())
 
     def failed_call(self, reason: str | None) -> bool:
         """Whether a call of this session failed with this reason."""
@@ -178,6 +166,7 @@ class Agent:
         for held in (self.activities, self._ended, self._waited, self._counts):
             held.clear()
         old = self.row
+        self.in_flight = self.live_tokens = 0
         self.live = True
         self.row = Row(
             agent=old.agent,
@@ -337,21 +326,34 @@ class Agent:
         """Shows the thread that matters most: generating before prefilling before tools before waiting."""
         row = self.row
         row.version += 1
-        row.live_threads = len(self.activities)
-        row.tok_s, row.call_tokens, row.tail, row.tool = None, 0, "", ""
-        row.wait_cause, row.wait_planned_s = "", None
-        if not self.activities:
+        held = self.activities
+        row.live_threads = len(held)
+        if len(held) == 1:
+            (shown,) = held.values()
+            self.in_flight = shown.state in SENT
+            self.live_tokens = shown.tokens
+        elif held:
+            shown = max(held.values(), key=lambda a: (_ORDER.get(a.state, 0), -a.thread))
+            self.in_flight = sum(a.state in SENT for a in held.values())
+            self.live_tokens = sum(a.tokens for a in held.values())
+        else:
+            self.in_flight = self.live_tokens = 0
             if row.state in _ORDER:
                 row.state, row.since_t = "wait", t
+            row.tok_s, row.call_tokens, row.tail = None, 0, ""
+            row.tool, row.wait_cause, row.wait_planned_s = "", "", None
             return
-        shown = max(self.activities.values(), key=lambda a: (_ORDER.get(a.state, 0), -a.thread))
         row.state, row.since_t, row.thread = shown.state, shown.since, shown.thread
         row.thread_label = f"↳{shown.thread}" if shown.thread else ""
-        row.turn, row.turns = self._counts.get(shown.thread, (row.turn, row.turns))
+        counts = self._counts.get(shown.thread)
+        if counts is not None:
+            row.turn, row.turns = counts
+        row.call_tokens, row.tail = shown.tokens, shown.tail
         if shown.state in IN_FLIGHT:
             row.context_tokens = shown.prompt + shown.tokens
             row.tok_s = shown.tok_s() if shown.state == "decode" else None
-            row.call_tokens, row.tail = shown.tokens, shown.tail
+            row.tool, row.wait_cause, row.wait_planned_s = "", "", None
         else:
+            row.tok_s = None
             row.tool = shown.label if shown.state == "tool" else ""
             row.wait_cause, row.wait_planned_s = shown.cause, shown.planned_s

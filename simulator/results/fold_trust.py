@@ -59,28 +59,29 @@ class Trust:
                 return lag / 1e6
         return None
 
-    def add_live(self, seconds: float, in_flight: int, in_tool: int, waiting: int, live: int) -> None:
+    def add_live(self, seconds: float, in_flight: float, in_tool: float, waiting: float, live: float) -> None:
+        """`seconds` more of the window, in which so many agent-seconds (calls: call-seconds) passed."""
         self.window_s += seconds
-        self.in_flight_s += seconds * in_flight
-        self.in_tool_s += seconds * in_tool
-        self.waiting_s += seconds * waiting
-        self.live_s += seconds * live
+        self.in_flight_s += in_flight
+        self.in_tool_s += in_tool
+        self.waiting_s += waiting
+        self.live_s += live
 
     def phase(self, event: Phase) -> None:
         if event.phase == "steady":
             self._lag.clear()
             self._lag_n = self._cpu_n = 0
-            self._cpu_sum = 0.0
+            self._cpu_sum, self.cpu = 0.0, None
 
     def client_sample(self, event: ClientSample, *, counts: bool) -> None:
         """`counts` is false once the window is over: what comes later changes nothing."""
         if not counts:
             return
+        seen = self._lag
         for lag in event.lag_us:
-            # Three digits are kept, so that the table stays small.
-            step = 10 ** max(0, len(str(lag)) - 3)
-            rounded = lag // step * step
-            self._lag[rounded] = self._lag.get(rounded, 0) + 1
+            # Above a millisecond three digits are kept, so that the table stays small.
+            kept = lag if lag < 1000 else lag // 10 * 10 if lag < 10_000 else lag // 1000 * 1000
+            seen[kept] = seen.get(kept, 0) + 1
         self._lag_n += len(event.lag_us)
         if event.cpu is not None:
             self._cpu_sum += event.cpu

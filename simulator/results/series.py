@@ -18,6 +18,7 @@ class Series:
         self.end_ns = 0
         """Time up to which something was added."""
         self._limit = limit
+        self._room_ns = 0
         self._columns = {name: array("d") for name in names}
 
     def __len__(self) -> int:
@@ -29,15 +30,17 @@ class Series:
 
     def add(self, name: str, start: int, end: int, amount: float) -> None:
         """Spreads `amount` evenly over [start, end), ns since the origin."""
-        self._reach(max(start, end))
-        column = self._columns[name]
-        first, last = max(0, start) // self.step_ns, max(0, end) // self.step_ns
+        if end >= self._room_ns or start >= self._room_ns:
+            self._reach(max(start, end))
+        self.end_ns = max(self.end_ns, end)
+        column, step = self._columns[name], self.step_ns
+        first, last = max(0, start) // step, max(0, end) // step
         if first == last or end <= start:
             column[last] += amount
             return
         per_ns = amount / (end - start)
         for index in range(first, last + 1):
-            low, high = max(start, index * self.step_ns), min(end, (index + 1) * self.step_ns)
+            low, high = max(start, index * step), min(end, (index + 1) * step)
             column[index] += per_ns * (high - low)
 
     def rates(self, name: str) -> list[float]:
@@ -56,13 +59,14 @@ class Series:
         return [above / below if below > 0 else None for above, below in pairs]
 
     def _reach(self, t: int) -> None:
-        self.end_ns = max(self.end_ns, t)
-        while self.end_ns // self.step_ns >= self._limit:
+        """Makes room for time `t`."""
+        while t // self.step_ns >= self._limit:
             self._halve()
-        missing = self.end_ns // self.step_ns + 1 - len(self)
+        missing = t // self.step_ns + 1 - len(self)
         if missing > 0:
             for column in self._columns.values():
                 column.extend([0.0] * missing)
+        self._room_ns = len(self) * self.step_ns
 
     def _halve(self) -> None:
         self.step_ns *= 2

@@ -6,8 +6,10 @@ the figures are.
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 from msgspec import Struct
 
 from windtunnel.agents.events import (
@@ -26,7 +28,7 @@ from windtunnel.agents.events import (
     WaitEnd,
     WaitStart,
 )
-from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, token_chunks
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 
 WaitKey = tuple[int, str, int, int, str]
@@ -44,6 +46,17 @@ class Window(Struct, frozen=True):
 
     def holds(self, t: int | None) -> bool:
         return t is not None and self.start <= t < self.end
+
+
+class Arrivals(Struct, frozen=True):
+    """Every chunk of the run whose tokens are known: when it arrived and how many tokens it carried."""
+
+    times: Times
+    counts: Counts
+
+    def inside(self, window: Window) -> float:
+        """Tokens that arrived inside the window."""
+        return float(self.counts[(self.times >= window.start) & (self.times < window.end)].sum())
 
 
 class Session(Struct, gc=False):
@@ -86,6 +99,13 @@ class Tally:
         if self.run_start is not None:
             return self.run_start.agents
         return len({session.start.agent for session in self.sessions.values()})
+
+    @cached_property
+    def arrivals(self) -> Arrivals:
+        chunks = [(times, counts) for times, counts in map(token_chunks, self.calls) if len(counts)]
+        if not chunks:
+            return Arrivals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
+        return Arrivals(np.concatenate([times for times, _ in chunks]), np.concatenate([n for _, n in chunks]))
 
     @property
     def end_t(self) -> int:

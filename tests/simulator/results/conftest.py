@@ -148,6 +148,16 @@ def busy(stream: type[Stream]) -> Stream:
         t_first_visible=ns(15),
     )
     s.wait(b, 15, 19, agent=1, call=1)
-    s.call(b, 20, 31, agent=1, call=1, chunks=((29, 2), (30.5, 1)), completion_tokens=None, expected_prompt_tokens=50, cut=True)
+    s.call(
+        b,
+        20,
+        31,
+        agent=1,
+        call=1,
+        chunks=((29, 2), (30.5, 1)),
+        completion_tokens=None,
+        expected_prompt_tokens=50,
+        cut=True,
+    )
     s.lag(5, 9000).lag(15, 100, 200, cpu=0.2).lag(25, 300, 400, cpu=0.4).lag(30.5, 9000)
     return s

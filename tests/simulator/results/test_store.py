@@ -1,0 +1,255 @@
+"""The run folder: written whole, read in spite of damage, and followed while it grows."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windtunnel.agents.events import Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
+from windtunnel.simulator.results.liveness import state
+from windtunnel.simulator.results.store import RunFolder, RunWriter, Tail, TextLine
+from windtunnel.simulator.results.summary import recompute, summarise
+from windtunnel.simulator.results.summary_model import encode_summary
+from windtunnel.traces.errors import UsageError
+
+NS = 1_000_000_000
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = RunWriter.create(tmp_path / "run", "abc", no_text=False)
+    yield writer
+    writer.close()
+
+
+def lines(path):
+    return path.read_text().splitlines()
+
+
+def test_events_are_numbered_from_one_and_reach_the_disk_with_the_next_flush(writer):
+    seen = []
+    writer.subscribe(seen.append)
+    writer.emit(RunStart(t=0, agents=2, wall_clock=5.0))
+    writer.emit(Heartbeat(t=NS))
+    assert lines(writer.path / "events.jsonl") == []
+    writer.flush()
+    got = [json.loads(line) for line in lines(writer.path / "events.jsonl")]
+    assert got == [
+        {"type": "run_start", "t": 0, "seq": 1, "agents": 2, "wall_clock": 5.0},
+        {"type": "heartbeat", "t": NS, "seq": 2},
+    ]
+    assert [(type(e).__name__, e.seq) for e in seen] == [("RunStart", 1), ("Heartbeat", 2)]
+
+
+def test_the_default_folder_has_the_time_and_the_run_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TZ", "UTC")
+    writer = RunWriter.create(None, "abc", no_text=True, wall_clock=lambda: 0.0)
+    writer.close()
+    assert writer.path.parent.name == "runs"
+    assert writer.path.name.endswith("-abc")
+    assert len(writer.path.name) == len("19700101-000000-abc")
+    assert not (writer.path / "text.jsonl").exists()
+
+
+def test_a_folder_that_holds_a_run_is_refused(tmp_path, writer):
+    with pytest.raises(UsageError, match="already holds a run"):
+        RunWriter.create(writer.path, "x", no_text=True)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot create the run folder"):
+        RunWriter.create(tmp_path / "file", "x", no_text=True)
+    (tmp_path / "empty").mkdir()
+    RunWriter.create(tmp_path / "empty", "x", no_text=True).close()
+
+
+def test_run_json_is_replaced_whole_and_knows_its_folder(writer):
+    writer.write_run({"seed": 1})
+    writer.write_run({"seed": 2})
+    run = json.loads((writer.path / "run.json").read_text())
+    assert run == {"schema": "windtunnel.run/1", "run_dir": str(writer.path), "seed": 2}
+    assert sorted(p.name for p in writer.path.iterdir()) == ["events.jsonl", "run.json", "text.jsonl"]
+
+
+def test_text_lines(writer):
+    writer.write_run({})
+    line = TextLine("r1", 0, "s", 0, 3, text="ä", tool_calls=({"id": "a", "name": "Bash", "arguments": "{}"},))
+    writer.text(line)
+    writer.flush()
+    assert list(RunFolder.open(writer.path).texts()) == [line]
+
+
+def test_closing_twice_is_fine(writer):
+    writer.emit(Heartbeat(t=1))
+    writer.close()
+    writer.close()
+    assert len(lines(writer.path / "events.jsonl")) == 1
+
+
+def test_what_is_no_run_folder(tmp_path):
+    with pytest.raises(UsageError, match="does not exist"):
+        RunFolder.open(tmp_path / "none")
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file"):
+        RunFolder.open(tmp_path / "file")
+    with pytest.raises(UsageError, match=r"is no run folder: it has no run\.json"):
+        RunFolder.open(tmp_path)
+    for text in ("{", "[]", "\xff"):
+        (tmp_path / "run.json").write_text(text, encoding="latin-1")
+        with pytest.raises(UsageError):
+            RunFolder.open(tmp_path)
+
+
+def damaged(tmp_path, data):
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "events.jsonl").write_bytes(data)
+    problems = []
+    return list(RunFolder.open(tmp_path).events(problems)), problems
+
+
+def test_damage_costs_its_line_only(tmp_path):
+    events, problems = damaged(
+        tmp_path,
+        b'{"type":"heartbeat","t":1,"seq":1}\n'
+        b'{"type":"heartbeat","t":\n'
+        b"\xff\xfe\n"
+        b"\n"
+        b'{"type":"call_end","t":3}\n'
+        b'{"type":"from_the_future","t":4,"x":[1]}\n'
+        b'{"type":"heartbeat","t":5,"seq":5,"new_field":{"a":1}}\n'
+        b'{"type":"heartbeat","t":6',
+    )
+    assert [e.t for e in events] == [1, 5]
+    file = str(tmp_path / "events.jsonl")
+    assert [(p.file, p.line) for p in problems] == [(file, 2), (file, 3), (file, 5), (file, 8)]
+    assert "missing required field" in problems[2].reason
+    assert str(problems[3]) == f"{file}:8: the last line is incomplete"
+
+
+def test_unknown_types_are_no_problem(tmp_path):
+    events, problems = damaged(tmp_path, b'{"type":"later","t":1}\n{"type":"heartbeat","t":2}\n')
+    assert [e.t for e in events] == [2]
+    assert problems == []
+
+
+def test_line_numbers_hold_across_batches(tmp_path):
+    good = b'{"type":"note","t":1,"level":"info","text":"' + b"x" * 1000 + b'"}\n'
+    events, problems = damaged(tmp_path, good * 2000 + b"broken\n" + good * 10)
+    assert len(events) == 2010
+    assert [p.line for p in problems] == [2001]
+
+
+def test_a_run_without_events_yet(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    folder = RunFolder.open(tmp_path)
+    assert list(folder.events([])) == []
+    assert folder.summary() is None
+
+
+def test_tail_gives_what_is_new_and_waits_for_whole_lines(tmp_path):
+    path = tmp_path / "events.jsonl"
+    tail = Tail(path)
+    assert tail.poll() == []
+    line = b'{"type":"heartbeat","t":7}\n'
+    with path.open("ab", buffering=0) as file:
+        file.write(line + line[:10])
+        assert [e.t for e in tail.poll()] == [7]
+        assert tail.poll() == []
+        file.write(line[10:20])
+        assert tail.poll() == []
+        file.write(line[20:] + line.replace(b"7", b"8"))
+        assert [e.t for e in tail.poll()] == [7, 8]
+        file.write(b"rubbish\n")
+        assert tail.poll() == []
+    assert [p.line for p in tail.problems] == [4]
+    tail.close()
+
+
+def test_tail_reads_a_line_longer_than_its_limit(tmp_path):
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(msgspec.json.encode(Note(t=1, level="info", text="x" * 5000)) + b"\n")
+    tail = Tail(path)
+    assert [e.t for e in tail.poll(limit=100)] == [1]
+    tail.close()
+
+
+def test_the_written_summary_follows_from_the_files_alone(writer, busy):
+    run = {"seed": 3, "config": {"slo": "ttft_s.p90<3"}, "engine": {"name": "vllm", "resolved": {"x": [1]}}}
+    writer.write_run(run)
+    for event in busy.events():
+        writer.emit(event)
+    writer.flush()
+    summary = recompute(writer.path)
+    writer.write_summary(summary)
+    stored = (writer.path / "summary.json").read_bytes()
+    assert encode_summary(recompute(writer.path)) == stored
+    folder = RunFolder.open(writer.path)
+    assert encode_summary(summarise(folder.run, busy.events())) == stored
+    assert folder.summary() == summary
+    assert summary.run_dir == str(writer.path)
+
+
+def test_a_moved_folder_gives_the_same_summary(writer, busy, tmp_path):
+    writer.write_run({})
+    for event in busy.events():
+        writer.emit(event)
+    writer.flush()
+    writer.write_summary(recompute(writer.path))
+    moved = writer.path.rename(tmp_path / "elsewhere")
+    assert encode_summary(recompute(moved)) == (moved / "summary.json").read_bytes()
+
+
+# Whether a run is alive
+
+
+def run_folder(tmp_path, **run):
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "events.jsonl").write_bytes(b'{"type":"heartbeat","t":1}\n')
+    return RunFolder.open(tmp_path)
+
+
+def wall(folder):
+    return (folder.path / "events.jsonl").stat().st_mtime
+
+
+def test_a_run_on_another_machine_is_judged_by_its_last_words(tmp_path):
+    folder = run_folder(tmp_path, pid=1, host="elsewhere")
+    assert state(folder, wall(folder) + 1) == "running"
+    assert state(folder, wall(folder) + 6) == "died"
+    (tmp_path / "summary.json").write_text("{}")
+    assert state(folder, wall(folder) + 600) == "finished"
+
+
+def test_a_run_on_this_machine_is_judged_by_its_process(tmp_path):
+    here = socket.gethostname()
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    folder = run_folder(tmp_path, pid=process.pid, host=here, wall_clock=4e9)
+    assert state(folder, wall(folder) + 60) == "running"
+    process.kill()
+    process.wait()
+    process.stdin.close()
+    assert state(folder, wall(folder)) == "died"
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_process_that_began_later_has_only_the_number(tmp_path):
+    folder = run_folder(tmp_path, pid=os.getpid(), host=socket.gethostname(), wall_clock=1000.0)
+    assert state(folder, wall(folder)) == "died"
+
+
+def test_phases_and_ends_survive_the_disk(writer):
+    made = [
+        Phase(t=1, phase="steady"),
+        RunEnd(t=2, status="completed"),
+        Note(t=3, level="info", text="é", reason="trend"),
+    ]
+    writer.write_run({})
+    for event in made:
+        writer.emit(event)
+    writer.flush()
+    assert list(RunFolder.open(writer.path).events()) == made
+    assert Chunks() == Chunks((), ())

@@ -1,0 +1,68 @@
+"""What people read on stdout."""
+
+import pytest
+
+from windtunnel.agents.events import EngineSample, GpuSample
+from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.text import render_summary
+
+NS = 1_000_000_000
+RUN = {
+    "run_dir": "/runs/x",
+    "lengths_from": ["claude-opus-4"],
+    "config": {"slo": "ttft_s.p90<3,tpot_s.p90<0.05"},
+    "engine": {"name": "vllm", "version": "0.32.0", "model": "qwen3"},
+}
+
+
+def test_the_headline_names_agents_and_mean_in_flight(busy):
+    lines = render_summary(summarise(RUN, busy.events())).splitlines()
+    assert lines[0] == "2 agents, 1.2 in flight"
+    assert lines[1] == "vllm · 0.32.0 · qwen3"
+
+
+def test_everything_fits_80_columns_and_ends_with_a_line(busy):
+    busy.add(EngineSample(t=12 * NS, scrape_ms=1, running=17.25, waiting=1, kv_usage=0.7812))
+    busy.add(GpuSample(t=12 * NS, index=0, utilisation=0.96, power_w=641.0))
+    text = render_summary(summarise(RUN, busy.events()))
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    assert "\t" not in text
+    assert not any(line != line.rstrip() for line in text.splitlines())
+
+
+def test_figures_have_units_and_missing_ones_say_so(busy):
+    text = render_summary(summarise(RUN, busy.events()))
+    assert "0.9 tokens/s out" in text
+    assert "window 20.0 s of 31.0 s" in text
+    assert "56.0% hit   could be 61.6%" in text
+    assert "2 started   1 completed   0 failed   1 cut   of 2 traces" in text
+    assert "KV use not reported" in text
+    assert "lengths from  claude-opus-4" in text
+    assert "ttft_s.p90<3: 2, met" in text
+    assert "tpot_s.p90<0.05: 0.85, not met" in text
+
+
+@pytest.mark.parametrize("run", [{}, RUN, {"engine": {"emulated": True, "name": "emulator"}}])
+def test_a_run_that_measured_nothing_can_be_read_too(run):
+    text = render_summary(summarise(run, []))
+    assert text.startswith("0 agents, unknown number in flight\n")
+    assert "NOT VALID" in text
+    assert "no_steady_state: no steady window was measured" in text
+    assert ("EMULATED" in text) == bool(run and run["engine"].get("emulated"))
+    assert "None" not in text
+
+
+def test_valid_says_so(stream):
+    s = stream().phase(0, "steady").phase(10, "draining").end(10)
+    s.session(0, 10)
+    assert "completed; valid" in render_summary(summarise({}, s.events()))
+
+
+def test_failures_are_listed(stream):
+    s = stream().phase(0, "steady").phase(10, "draining").end(10, "failed", "nothing_completed")
+    s.call(s.session(0, 1, status="failed", reason="http_500"), 0, 1, failure="http_500")
+    text = render_summary(summarise({}, s.events()))
+    assert "failed (nothing_completed); NOT VALID:" in text
+    assert "failures            1  http_500" in text

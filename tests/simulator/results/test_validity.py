@@ -1,0 +1,193 @@
+"""Each reason provoked once on purpose, and each not given without cause."""
+
+import random
+
+import pytest
+
+from windtunnel.agents.events import ClientSample, EngineSample, GpuSample, Note
+from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.validity import REASONS, in_words, trends
+
+NS = 1_000_000_000
+
+
+@pytest.fixture
+def steady(stream):
+    """Two agents live over a window of 60 s, one call at a time each, 1 s long, 100 tokens, cold at first."""
+
+    def make(tokens=lambda second: 100, **first):
+        s = stream(2).phase(0, "steady").phase(60, "draining").end(60)
+        for agent in range(2):
+            name = s.session(0, 60, agent=agent)
+            for second in range(60):
+                told = {"cached_tokens": 0 if second == 0 else 900, "prompt_tokens": 1000}
+                if second == 0:
+                    told |= first
+                s.call(
+                    name, second, second + 1, agent=agent, call=second, chunks=((second + 0.5, tokens(second)),), **told
+                )
+        return s
+
+    return make
+
+
+def reasons(stream, run=None):
+    return summarise(run or {}, stream.events()).invalid_reasons
+
+
+def test_an_undisturbed_run_is_valid(steady):
+    summary = summarise({}, steady().events())
+    assert (summary.valid, summary.invalid_reasons) == (True, ())
+
+
+def test_client_lag(steady):
+    late = ClientSample(t=30 * NS, lag_us=(*(100,) * 97, 5001, 5200, 9000))
+    assert reasons(steady().add(late)) == ("client_lag",)
+    once = ClientSample(t=30 * NS, lag_us=(*(100,) * 199, 9000))
+    assert reasons(steady().add(once)) == ()
+
+
+def test_client_cpu(steady):
+    assert reasons(steady().lag(10, 1, cpu=0.6).lag(11, 1, cpu=0.9)) == ("client_cpu",)
+    assert reasons(steady().lag(10, 1, cpu=0.5).lag(11, 1, cpu=0.9)) == ()
+
+
+def test_agents_missing(stream):
+    s = stream(20).phase(0, "steady").phase(100, "draining").end(100)
+    for agent in range(19):
+        s.session(0, 100, agent=agent)
+    assert reasons(s) == ()
+    s = stream(20).phase(0, "steady").phase(100, "draining").end(100)
+    for agent in range(20):
+        s.session(0, 94, agent=agent)
+    assert reasons(s) == ("agents_missing",)
+    assert reasons(s, {"config": {"arrivals": "poisson:3"}}) == ()
+
+
+def scrapes(stream, growth, **more):
+    return stream.add(
+        EngineSample(t=0, scrape_ms=1, generation_tokens=5000, prompt_tokens=7000),
+        EngineSample(t=60 * NS, scrape_ms=1, generation_tokens=5000 + growth, prompt_tokens=7000 + 120_000, **more),
+    )
+
+
+def test_foreign_load_on_a_drained_run(steady):
+    assert reasons(scrapes(steady(), 12_000)) == ()
+    assert reasons(scrapes(steady(), 12_100)) == ()
+    assert reasons(scrapes(steady(), 12_500)) == ("foreign_load",)
+    # An engine that was restarted says nothing.
+    assert reasons(scrapes(steady(), -4000)) == ()
+
+
+def test_foreign_load_on_a_run_that_was_cut(steady):
+    def cut(growth):
+        s = steady()
+        s.call("s0", 59, 60, call=70, cut=True)
+        return s.add(
+            EngineSample(t=1 * NS, scrape_ms=1, generation_tokens=200),
+            EngineSample(t=59 * NS, scrape_ms=1, generation_tokens=200 + growth),
+        )
+
+    assert reasons(cut(58 * 200)) == ()
+    assert reasons(cut(58 * 230)) == ("foreign_load",)
+
+
+def test_failures(stream):
+    def run(failed):
+        s = stream(1).phase(0, "steady").phase(100, "draining").end(100)
+        for i in range(100):
+            s.session(i, i + 1, status="failed" if i < failed else "completed", reason="x" if i < failed else None)
+        return s
+
+    assert reasons(run(2)) == ()
+    assert reasons(run(3)) == ("failures",)
+
+
+def test_isolation(steady, stream):
+    assert reasons(steady(cached_tokens=200)) == ("isolation_not_verified",)
+    # Nothing reported: only an engine that confirmed its reset is known to be cold.
+    quiet = stream().phase(0, "steady").phase(10, "draining").end(10)
+    quiet.call(quiet.session(0, 10), 0, 10, chunks=((1, 1),))
+    assert reasons(quiet) == ("isolation_not_verified",)
+    assert reasons(quiet, {"isolation": {"method": "reset", "reset": True}}) == ()
+    assert reasons(quiet, {"isolation": {"method": "salt"}}) == ("isolation_not_verified",)
+
+
+def test_calls_of_the_first_moment_may_be_scheduled_in_any_order(stream):
+    s = stream(2).phase(0, "steady").phase(10, "draining").end(10)
+    s.call(s.session(0, 10), 0, 10, chunks=((2, 1),), prompt_tokens=100, cached_tokens=64)
+    s.call(s.session(0, 10, agent=1), 0.001, 10, agent=1, chunks=((1, 1),), prompt_tokens=100, cached_tokens=0)
+    assert reasons(s) == ()
+
+
+def test_gpus(steady):
+    def sample(t=30, **more):
+        return GpuSample(t=t * NS, index=0, **more)
+
+    assert reasons(steady().add(sample(throttle=("sw_power_cap",)))) == ()
+    assert reasons(steady().add(sample(throttle=("hw_thermal_slowdown",)))) == ("gpu_throttling",)
+    assert reasons(steady().add(sample(other_processes=1))) == ("other_gpu_process",)
+    assert reasons(steady().add(sample(t=61, other_processes=1))) == ()
+
+
+def test_notes_bring_reasons(steady):
+    def note(t, reason):
+        return Note(t=t * NS, level="warning", text="x", reason=reason)
+
+    assert reasons(steady().add(note(30, "compilation"), note(31, "compilation"))) == ("compilation",)
+    assert reasons(steady().add(note(70, "compilation"))) == ()
+    assert reasons(steady().add(note(70, "clock_jumped"))) == ("clock_jumped",)
+    assert reasons(steady().add(Note(t=1, level="info", text="x"))) == ()
+
+
+def test_trend(steady):
+    assert reasons(steady(lambda second: 50 + 2 * second)) == ("trend",)
+    assert reasons(steady(lambda second: 150 - 2 * second)) == ("trend",)
+    assert reasons(steady(lambda second: 100 + second // 10)) == ()
+
+
+def test_a_working_set_that_grows_is_a_trend(steady):
+    s = steady()
+    for second in range(60):
+        s.add(EngineSample(t=second * NS, scrape_ms=1, kv_usage=0.2 + second / 100))
+    assert reasons(s) == ("trend",)
+
+
+def test_noise_is_no_trend():
+    """Calls of coding agents vary by an order of magnitude; of 2,000 steady windows fewer than 1% are called trends."""
+    rng = random.Random(3)
+    fired = 0
+    for _ in range(2000):
+        parts = [sum(rng.lognormvariate(5.4, 1.2) for _ in range(12)) for _ in range(12)]
+        fired += trends(parts, 0.2 * sum(parts) / 12)
+    assert fired < 20
+
+
+def test_short_or_sparse_windows_have_no_trend(stream):
+    s = stream().phase(0, "steady").phase(29, "draining").end(29)
+    name = s.session(0, 29)
+    for second in range(29):
+        s.call(
+            name,
+            second,
+            second + 1,
+            call=second,
+            chunks=((second + 0.5, 1 + 9 * second),),
+            prompt_tokens=1,
+            cached_tokens=0,
+        )
+    assert reasons(s) == ()
+    assert not trends([1.0, 2.0, 3.0], 0.1)
+
+
+def test_failed_runs_are_not_valid(steady):
+    s = steady()
+    s.made = [e for e in s.made if type(e).__name__ != "RunEnd"]
+    assert reasons(s.end(60, "failed", "engine_gone")) == ("run_failed",)
+
+
+def test_every_reason_has_words():
+    for reason, words in REASONS.items():
+        assert in_words(reason) == words
+        assert len(words) > 12
+    assert in_words("clock_jumped") == "clock jumped"
