@@ -2,8 +2,10 @@
 
 from collections import Counter
 
+import msgspec
+
 from windtunnel.agents import schemas
-from windtunnel.agents.rendering import Rendering, clean
+from windtunnel.agents.rendering import Rendering, clean, text_key
 from windtunnel.traces.model import Block, Trace
 from windtunnel.traces.text import fit_text, regenerate, regenerate_inline
 
@@ -19,20 +21,40 @@ class Contents:
         self.rendering = rendering
         self.changes = changes
         self._held: dict[tuple[int, int, bool], tuple[bytes, int]] = {}
+        self._changed = False
+        self._fitted_keys: list[tuple[int, int, bool]] = []
 
     def text(self, block_id: int, tokens: int) -> tuple[bytes, int]:
         key = (block_id, tokens, False)
         if key not in self._held:
             text, cost = self._text(self.trace.blocks[block_id], tokens)
-            self._held[key] = (schemas.escape(text), cost)
+            self._hold(key, schemas.escape(text), cost)
         return self._held[key]
 
     def arguments(self, block_id: int, tokens: int) -> tuple[bytes, int]:
         key = (block_id, tokens, True)
         if key not in self._held:
             value, cost = self._arguments(self.trace.blocks[block_id], tokens)
-            self._held[key] = (schemas.arguments_json(value), cost)
+            self._hold(key, schemas.arguments_json(value), cost)
         return self._held[key]
+
+    def fitted_texts(self) -> dict[str, str]:
+        """By `text_key`, the texts that were cut or continued: to be counted for a second, closer preparation."""
+        out = {}
+        for key in self._fitted_keys:
+            text: str = msgspec.json.decode(b'"' + self._held[key][0] + b'"')
+            out[text_key(text)] = text
+        return out
+
+    def release(self) -> None:
+        """Forgets what the finished tree holds already."""
+        self._held = {key: self._held[key] for key in self._fitted_keys}
+
+    def _hold(self, key: tuple[int, int, bool], data: bytes, cost: int) -> None:
+        self._held[key] = (data, cost)
+        if self._changed:
+            self._fitted_keys.append(key)
+            self._changed = False
 
     def _text(self, block: Block, tokens: int) -> tuple[str, int]:
         if tokens <= 0:
@@ -53,7 +75,13 @@ class Contents:
         if change is None:
             return fitted, measured
         self.changes[f"text_{change}"] += 1
-        return fitted, tokens
+        return fitted, self._recounted(fitted, tokens)
+
+    def _recounted(self, text: str, planned: int) -> int:
+        """What a cut or continued text really costs, where it was counted after an earlier preparation."""
+        counted = self.rendering.measured_tokens(text)
+        self._changed = True
+        return planned if counted is None else counted
 
     def _estimate(self, text: str, block: Block) -> int:
         return max(1, round(len(text) / self.rendering.calibration.ratio[block.kind]))
@@ -94,8 +122,10 @@ class Contents:
         if missing > 0:
             more = regenerate_inline(f"{block.digest}+", missing, self.rendering.calibration)
             self.changes["arguments_padded"] += 1
-            return schemas.with_string(value, path, f"{text} {more}"), tokens
+            value = schemas.with_string(value, path, f"{text} {more}")
+            return value, self._recounted(schemas.dumps(value), tokens)
         kept = max(0, share + missing)
         self.changes["arguments_cut"] += 1
         cut, _ = fit_text(text, share, block, kept, self.rendering.calibration) if kept else ("", None)
-        return schemas.with_string(value, path, cut), measured - share + kept
+        value = schemas.with_string(value, path, cut)
+        return value, self._recounted(schemas.dumps(value), measured - share + kept)

@@ -135,6 +135,13 @@ class Prepared(Struct, frozen=True):
     changes: Counter[str]
     """What was changed in the recording, by name (see `normalise`), and `pinned_from_zero`."""
 
+    def fitted_texts(self) -> dict[str, str]:
+        """Recorded texts that were cut or continued, by `text_key`.
+
+        Where a session's count is off, have these counted too and prepare again with them in `Rendering.measured`.
+        """
+        return self.tree.contents.fitted_texts() if isinstance(self.tree, ChatTree) else {}
+
     def prompt_tokens(self, call: int) -> int:
         """Planned prompt tokens under the served tokenizer."""
         return self.leaves[call].tokens + self.endings[call][1]
@@ -148,6 +155,8 @@ def prepare(trace: Trace, route: Route, rendering: Rendering) -> Prepared:
     tree = ChatTree(trace, rendering, changes) if route == "chat" else IdTree(trace, rendering, changes)
     ends = leaves(trace, tree)
     closed = {id(node): tree.ending(node) for node in ends}
+    if isinstance(tree, ChatTree):
+        tree.contents.release()
     recorded = [completion_tokens(trace, call) for call in trace.calls]
     changes["pinned_from_zero"] += sum(tokens < 1 for tokens in recorded)
     return Prepared(
