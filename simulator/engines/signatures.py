@@ -50,6 +50,12 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
         r"Invalid repository ID or local directory specified: '([^']+)'",
         "there is no model {0}, neither here nor on the hub",
     ),
+    (r"Repo id must be in the form .*?: '([^']+)'", "there is no model {0}, neither here nor on the hub"),
+    (
+        r"Available memory on (node \d+) \(([^)]+)\).*?less than requested memory for kv \(([^)]+)\)",
+        "the KV cache of {2} does not fit into the memory of {0} ({1} free); ask for less",
+    ),
+    (r"No common block size for (\S+) \(([^)]*)\)", "the block size {0} does not suit the attention backend ({1})"),
     (
         r"No module named '?([\w.]+)'?",
         "the engine's Python lacks the module {0}; start it from the environment it is installed in",

@@ -165,6 +165,11 @@ def test_the_emulator_in_short_form():
             ),
             "too small for a context of 131072 tokens; start with --max-model-len 30720",
         ),
+        (
+            "RuntimeError: Worker failed with error 'No common block size for 7 (CPU_ATTN: [MultipleOf(32)]).'",
+            "block size 7",
+        ),
+        ("Repo id must be in the form 'repo_name' or 'a/b': '/no/such/model'. Use", "there is no model /no/such/model"),
         ("ValueError: No available memory for the cache blocks. Try increasing", "no memory is left for the KV cache"),
         (
             (
