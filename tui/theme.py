@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Literal
 
 from msgspec import Struct
+from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
@@ -190,21 +191,41 @@ def theme_for(environ: Mapping[str, str], encoding: str | None) -> Theme:
     return Theme(ASCII if ascii_only else UNICODE, colour=not environ.get("NO_COLOR"))
 
 
-@lru_cache(maxsize=512)
-def _style(tones: str, colour: bool) -> Style:
+@lru_cache(maxsize=1024)
+def _style(tones: str, over: str, colour: bool) -> Style:
     table = TONES if colour else PLAIN
-    return Style.combine(table[name] for name in tones.split()) if tones else Style()
+    ground = Style(bgcolor=BACKGROUND) if colour else Style()
+    return Style.combine((ground, *(table[name] for name in (*tones.split(), *over.split()))))
 
 
 @lru_cache(maxsize=4096)
 def strip(line: Line, width: int, colour: bool = True, over: str = "") -> Strip:
-    """The line as a Strip of exactly `width` cells, `over` laid on every piece.
+    """The line as a Strip of exactly `width` cells on the background, `over` laid on every piece.
 
     Cached by value: an unchanged row costs one look-up.
     """
-    base = _style(over, colour)
-    drawn = Strip([Segment(text, _style(tones, colour) + base) for text, tones in line if text])
-    return drawn.adjust_cell_length(width, base or None)
+    segments: list[Segment] = []
+    left = width
+    run, was = "", ""
+    for text, tones in (*line, ("", None)):
+        if tones == was and tones is not None:
+            run += text
+            continue
+        if run:
+            size = cells_of(run)
+            if size > left:
+                run, size = set_cell_size(run, left), left
+            left -= size
+            segments.append(Segment(run, _style(was, over, colour)))
+        run, was = text, tones or ""
+    if left > 0:
+        segments.append(Segment(" " * left, _style("", over, colour)))
+    return Strip(segments, width)
+
+
+def cells_of(text: str) -> int:
+    """Width of a text; most are ASCII and need no table."""
+    return len(text) if text.isascii() else cell_len(text)
 
 
 def plain(line: Line) -> str:

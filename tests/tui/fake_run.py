@@ -396,13 +396,15 @@ class Fake:
 
 
 def write_live(folder: Path, fake: Fake, now: Callable[[], float], sleep: Callable[[float], None]) -> None:
-    """The run as it would be written, in real time."""
+    """The run as it would be written, in real time, with its summary at the end."""
+    fake.alive = True
     fake.write(folder, until=-1.0)
     origin = now()
     with (folder / "events.jsonl").open("ab", buffering=0) as out:
         for event in fake.events:
             sleep(max(0.0, event.t / NS - (now() - origin)))
             out.write(msgspec.json.encode(event) + b"\n")
+    (folder / "summary.json").write_bytes(encode_summary(recompute(folder)))
 
 
 if __name__ == "__main__":

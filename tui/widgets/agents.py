@@ -139,7 +139,7 @@ def row_line(
         (f"{rate:>{columns.rate}}{gap}", "decode" if row.rate is not None else "faint"),
     ]
     if columns.trend:
-        pieces.append((trend(row.rates, columns.trend, glyphs, max(row.rates, default=0.0)) + gap, "faint"))
+        pieces.append((trend(row.rates, columns.trend, glyphs.levels) + gap, "faint"))
     used = cells(tuple(pieces))
     now = doing(row, width - used - 1, glyphs, parsed)
     return (*pieces, *(((text, "faint") for text, _ in now) if still and row.state != "failed" else now))

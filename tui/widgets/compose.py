@@ -2,21 +2,24 @@
 
 from collections.abc import Sequence
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import set_cell_size
 
-from windtunnel.tui.theme import Line
+from windtunnel.tui.theme import Line, cells_of
 
 Part = tuple[int, Line]
 """(importance, pieces): parts of the smallest importance are dropped first; 0 is never dropped."""
 
 
 def cells(line: Line) -> int:
-    return sum(cell_len(text) for text, _ in line)
+    total = 0
+    for text, _ in line:
+        total += cells_of(text)
+    return total
 
 
 def cut(text: str, width: int, ellipsis: str = "…") -> str:
     """At most `width` cells, with an ellipsis where something is missing."""
-    if cell_len(text) <= width:
+    if cells_of(text) <= width:
         return text
     return set_cell_size(text, max(0, width - 1)).rstrip() + ellipsis if width > 0 else ""
 
@@ -24,7 +27,7 @@ def cut(text: str, width: int, ellipsis: str = "…") -> str:
 def pad(text: str, width: int, right: bool = False, ellipsis: str = "…") -> str:
     """Exactly `width` cells; `right` puts the text at the right end."""
     text = cut(text, width, ellipsis)
-    space = " " * (width - cell_len(text))
+    space = " " * (width - cells_of(text))
     return space + text if right else text + space
 
 
@@ -33,7 +36,7 @@ def clip(line: Line, width: int) -> Line:
     out: list[tuple[str, str]] = []
     left = width
     for text, tones in line:
-        size = cell_len(text)
+        size = cells_of(text)
         if size > left:
             if left > 0:
                 out.append((set_cell_size(text, left), tones))

@@ -44,6 +44,12 @@ class Lines(Widget):
         self.redrawn += len(dirty)
         self.refresh(*(Region(0, y, width, 1) for y in dirty))
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Straight from the cache: there is no border, padding or filter that Textual would have to apply."""
+        width, (left, right) = self.size.width, crop.column_span
+        strips = [self.render_line(y) for y in crop.line_range]
+        return strips if (left, right) == (0, width) else [s.crop(left, right) for s in strips]
+
     def render_line(self, y: int) -> Strip:
         line = self.lines[y] if y < len(self.lines) else ()
         over = "select" if y == self.marked else ""

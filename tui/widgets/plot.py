@@ -5,6 +5,7 @@ here the axis starts at zero and its top is a round number that only moves when 
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from windtunnel.tui.figures import ceiling, count
 from windtunnel.tui.theme import Glyphs, Line
@@ -25,51 +26,73 @@ def braille_rows(
     A value above zero always shows at least one dot.
     """
     shown = values[-2 * width :]
-    padded: list[float | None] = [*([None] * (2 * width - len(shown))), *shown]
     steps = 4 * height
-    levels = [0 if v is None or v <= 0 else max(1, min(steps, round(v / top * steps))) for v in padded]
+    levels = [0] * (2 * width - len(shown))
+    levels += [0 if v is None or v <= 0 else max(1, min(steps, round(v / top * steps))) for v in shown]
+    pairs = list(zip(levels[::2], levels[1::2], strict=True))
     rows = []
     for row in range(height):
         floor = 4 * (height - 1 - row)
-        cells = []
-        for x in range(width):
-            left, right = (max(0, min(4, level - floor)) for level in levels[2 * x : 2 * x + 2])
-            cells.append(chr(0x2800 + LEFT[left] + RIGHT[right]) if braille else ASCII_LEVELS[max(left, right)])
-        rows.append("".join(cells).replace("\u2800", " "))
+        cells = _cells(floor, braille)
+        rows.append(
+            "".join(
+                [
+                    cells[min(a, floor + 4) if a > floor else floor, min(b, floor + 4) if b > floor else floor]
+                    for a, b in pairs
+                ]
+            )
+        )
     return rows
 
 
-def graph(values: Sequence[float | None], width: int, height: int, glyphs: Glyphs, unit: str = "tok/s") -> list[Line]:
+@lru_cache(maxsize=64)
+def _cells(floor: int, braille: bool) -> dict[tuple[int, int], str]:
+    """The character for each pair of levels in the row that begins at `floor`."""
+    out = {}
+    for left in range(5):
+        for right in range(5):
+            drawn = chr(0x2800 + LEFT[left] + RIGHT[right]) if braille else ASCII_LEVELS[max(left, right)]
+            out[floor + left, floor + right] = " " if left == right == 0 else drawn
+    return out
+
+
+def graph(
+    values: tuple[float | None, ...], width: int, height: int, glyphs: Glyphs, unit: str = "tok/s"
+) -> tuple[Line, ...]:
     """Axis and curve, `width` x `height` cells in all: the top's value, the unit, and zero at the axis.
 
     It grows from the left, one cell a value; when that is full, two values share a cell; then it scrolls.
     """
+    return _graph(values, width, height, unit, glyphs.tick, glyphs.braille)
+
+
+@lru_cache(maxsize=4)
+def _graph(
+    values: tuple[float | None, ...], width: int, height: int, unit: str, tick: str, braille: bool
+) -> tuple[Line, ...]:
+    """Cached: the series changes once a second."""
     inner = max(1, width - AXIS - 1)
     wide = len(values) <= inner
     shown = [v for v in values for _ in range(2)] if wide else list(values[-2 * inner :])
     top = ceiling(max((v for v in shown if v is not None), default=0.0))
-    rows = braille_rows(shown + [None] * (2 * inner - len(shown)), inner, height, top, braille=glyphs.braille)
+    rows = braille_rows([*shown, *([None] * (2 * inner - len(shown)))], inner, height, top, braille=braille)
     labels = [""] * height
     labels[-1] = "0"
     if any(shown):
         labels[0] = count(top)
     if height >= 3:
         labels[1] = unit
-    return [
-        ((f"{label:>{AXIS}}", "dim"), (glyphs.tick, "faint"), (row, "graph"))
-        for label, row in zip(labels, rows, strict=True)
-    ]
+    return tuple(
+        ((f"{label:>{AXIS}}", "dim"), (tick, "faint"), (row, "graph")) for label, row in zip(labels, rows, strict=True)
+    )
 
 
-def trend(values: Sequence[float | None], width: int, glyphs: Glyphs, top: float) -> str:
+@lru_cache(maxsize=1024)
+def trend(values: tuple[float, ...], width: int, levels: str) -> str:
     """The last `width` values as one zero-based row, right-aligned."""
-    cells = []
-    for v in values[-width:]:
-        if v is None:
-            cells.append(" ")
-        else:
-            level = 0 if top <= 0 else round(v / top * (len(glyphs.levels) - 1))
-            cells.append(glyphs.levels[max(0, min(len(glyphs.levels) - 1, level))])
+    top = max(values, default=0.0)
+    highest = len(levels) - 1
+    cells = [levels[round(v / top * highest) if top > 0 else 0] for v in values[-width:]]
     return "".join(cells).rjust(width)
 
 
