@@ -274,7 +274,8 @@ METRICS: dict[str, Metric] = {
             "s",
             None,
             "tool time",
-            "replayed lengths of the tool waits that began inside the window and ended",
+            "replayed lengths of the tool waits that began inside the window and were not cut short by the end of "
+            "their session",
             figures.tool_waits,
         ),
         Metric(

@@ -31,6 +31,7 @@ from windtunnel.agents.events import (
 from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, token_chunks
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 
+CUT_SHORT_S = 0.001
 WaitKey = tuple[int, str, int, int, str]
 
 
@@ -162,7 +163,9 @@ class Tally:
         start = self._waits.pop((event.agent, event.session, event.thread, event.call, event.cause), None)
         if start is not None and start.cause == "tool":
             self._spans.add(event.agent, "tool", start.t, event.t)
-            self.tool_waits.append(ToolWait(start.t, event.t))
+            # The end of a session ends its waits too: a wait that was cut short says nothing about tools.
+            if start.seconds is None or event.t - start.t >= (start.seconds - CUT_SHORT_S) * NS:
+                self.tool_waits.append(ToolWait(start.t, event.t))
 
     def _session_end(self, event: SessionEnd) -> None:
         session = self.sessions.get(event.session)

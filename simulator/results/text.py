@@ -109,8 +109,9 @@ def _latencies(summary: Summary) -> list[str]:
             if name not in {"ttft_tool_s", "makespan_s"}:
                 lines.append(label + f"{'none':>11}")
             continue
+        fine = value.p50 < 0.1
         numbers = (value.mean, value.p50, value.p90, value.p99, value.max)
-        lines.append(label + f"{value.n:>11,}" + "".join(f"{seconds(number):>11}" for number in numbers))
+        lines.append(label + f"{value.n:>11,}" + "".join(f"{seconds(number, fine):>11}" for number in numbers))
     return lines
 
 
@@ -165,7 +166,7 @@ def _figure(value: float | None, unit: str) -> str:
 
 def number(value: float) -> str:
     """Thousands separated; one decimal where it says something."""
-    if isinstance(value, int) or value >= 1000 or value == int(value):
+    if isinstance(value, int) or value >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:,.1f}"
 
@@ -174,9 +175,9 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f}%"
 
 
-def seconds(value: float) -> str:
-    """Seconds from 0.1 s on, milliseconds below."""
-    return f"{value:,.2f} s" if abs(value) >= 0.1 else f"{value * 1000:.2f} ms"
+def seconds(value: float, fine: bool) -> str:
+    """Milliseconds when `fine`; one unit for a whole row."""
+    return f"{value * 1000:,.2f} ms" if fine else f"{value:,.2f} s"
 
 
 def count(value: int, thing: str) -> str:

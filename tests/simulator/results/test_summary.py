@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from windtunnel.agents.events import CallEnd, EngineSample, GpuSample, Note
+from windtunnel.agents.events import CallEnd, EngineSample, GpuSample, Note, WaitEnd, WaitStart
 from windtunnel.simulator.results.metrics import METRICS, value_of
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Distribution, Summary, decode_summary, encode_summary
@@ -320,3 +320,14 @@ def test_value_by_path(busy):
 def test_emulated_is_said():
     assert summarise({"engine": {"emulated": True}}, []).emulated
     assert not summarise({"engine": None}, [Note(t=1, level="info", text="x")]).emulated
+
+
+def test_a_tool_wait_that_the_end_cut_short_is_left_out(stream):
+    s = stream().phase(0, "steady").phase(10, "draining").end(10)
+    name = s.session(0, 10, status="cut")
+    s.wait(name, 1, 3)
+    base = {"agent": 0, "session": name, "thread": 0, "call": 1, "cause": "tool"}
+    s.add(WaitStart(t=4 * NS, seconds=60.0, **base), WaitEnd(t=10 * NS, **base))
+    got = summarise(RUN, s.events())
+    assert got.tool_wait_s == Distribution(1, 2.0, 2.0, 2.0, 2.0, 2.0)
+    assert got.in_tool_mean == 0.8
