@@ -19,7 +19,7 @@ class Emulator:
     async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
         resolved = await self._vllm.probe(session, base_url, model)
         info = (await fetch(session, f"{root_of(base_url)}/server_info?config_format=json")).record()
-        emulation = info.get("emulation")
+        emulation = info.get("emulator")
         return msgspec.structs.replace(
             resolved, name=self.name, emulated=True, emulation=emulation if isinstance(emulation, dict) else None
         )

@@ -98,7 +98,7 @@ class FakeEngine:
             "parallel_config": {"data_parallel_rpc_port": 29550, "tensor_parallel_size": 1},
             "instance_id": "1795963558860002635",
         }
-        return web.json_response({"vllm_config": config, "emulation": self.emulation})
+        return web.json_response({"vllm_config": config, "emulator": self.emulation})
 
     async def _reset(self, request):
         assert request.query["reset_external"] == "true"
