@@ -111,7 +111,8 @@ def _foreign_in_window(tally: Tally) -> bool:
     """Where a run was cut: tokens the engine generated between two scrapes against those that arrived."""
     samples = tally.engine_in_window()
     known = all(call.completion_tokens is not None for call in tally.window_calls)
-    if len(samples) < 2 or not known or not tally.window_calls:
+    failed = any(call.failure is not None for call in tally.calls)  # a server may generate on after a stream broke
+    if len(samples) < 2 or not known or failed or not tally.window_calls:
         return False
     ours = tally.arrivals.inside(Window(samples[0].t, samples[-1].t))
     return more_than(growth(samples[0], samples[-1], "generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)

@@ -133,7 +133,7 @@ class Trust:
                 sessions_started=fold.sessions["started"],
                 sessions_failed=fold.sessions["failed"],
                 isolated=self._isolated(),
-                foreign=self._foreign,
+                foreign=self._foreign and not fold.calls["failed"],
                 throttled=self._throttled,
                 other_processes=self._other,
                 ending=ending,
