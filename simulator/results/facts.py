@@ -77,8 +77,8 @@ def isolated(tally: Tally) -> bool:
     """Whether the engine's cache was cold for this run.
 
     Calls sent before the run's first token are scheduled in an order the client does not know; the first of them to be
-    scheduled in a cold cache reports 0 cached tokens. Without any such figure an engine that
-    confirmed its reset will do.
+    scheduled in a cold cache reports 0 cached tokens. Without any such figure an engine that confirmed its
+    reset will do.
     """
     firsts = [call.t_first for call in tally.calls if call.t_first is not None]
     if not firsts:
@@ -108,13 +108,18 @@ def _foreign_total(tally: Tally, values: dict[str, Value]) -> bool:
 
 
 def _foreign_in_window(tally: Tally) -> bool:
-    """Where a run was cut: tokens the engine generated between two scrapes against those that arrived."""
+    """Where a run was cut: tokens the engine generated between two scrapes against those that arrived.
+
+    Some engines count a request's tokens when it ends, so the tokens of the calls that ended must fall short too.
+    """
     samples = tally.engine_in_window()
     known = all(call.completion_tokens is not None for call in tally.window_calls)
     failed = any(call.failure is not None for call in tally.calls)  # a server may generate on after a stream broke
     if len(samples) < 2 or not known or failed or not tally.window_calls:
         return False
-    ours = tally.arrivals.inside(Window(samples[0].t, samples[-1].t))
+    between = Window(samples[0].t, samples[-1].t)
+    ended = sum(of_call.output_tokens(call) or 0 for call in tally.calls if between.holds(of_call.ended_ns(call)))
+    ours = max(tally.arrivals.inside(between), float(ended))
     return more_than(growth(samples[0], samples[-1], "generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)
 
 
