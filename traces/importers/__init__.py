@@ -72,13 +72,16 @@ def _file(path: Path, name: str | None) -> Imported:
 
 def _folder(path: Path, name: str | None) -> Imported:
     groups: dict[str, list[Path]] = {}
+    results: list[Imported] = []
     for file in _files(path):
         found = detect(file)
         if found is not None and name in (None, found):
             groups.setdefault(found, []).append(file)
+        elif found is None and file.suffix == ".jsonl" and file.is_file() and not file.stat().st_size:
+            results.append(_nothing(file, "the file is empty"))
     if not groups:
         return _nothing(path, "holds nothing that can be imported")
-    results = [r for found, files in groups.items() for r in IMPORTERS[found].read_group(files)]
+    results += [r for found, files in groups.items() for r in IMPORTERS[found].read_group(files)]
     return Imported(tuple(t for r in results for t in r.traces), tuple(p for r in results for p in r.problems))
 
 

@@ -17,7 +17,7 @@ from windtunnel.traces.model import Header
 
 NAME = "claude-code"
 _AGENT, _COMPACT = "agent-", "agent-acompact-"
-_TYPES = frozenset({"user", "assistant", "progress", "system", "attachment", "file-history-snapshot", "api-request"})
+_TYPES = frozenset({"user", "assistant", "progress", "attachment", "file-history-snapshot", "api-request"})
 
 
 def detect(path: Path, head: bytes) -> bool:
@@ -29,8 +29,10 @@ def detect(path: Path, head: bytes) -> bool:
             value = table(parse_json(raw))
         except ValueError:
             continue
+        kind = value.get("type")
         marks = ("sessionId" in value and "uuid" in value) or "isSnapshotUpdate" in value
-        if marks and value.get("type") in _TYPES:
+        spoken = kind not in ("user", "assistant") or "content" in table(value.get("message"))
+        if marks and spoken and kind in _TYPES:
             return True
     # a first line longer than the head (a pasted file) parses nowhere
     return b'"parentUuid"' in head and b'"sessionId"' in head

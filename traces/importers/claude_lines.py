@@ -286,7 +286,7 @@ class Transcript:
         tool.error = part.get("is_error") is True
         outcome = table(line.value.get("toolUseResult"))
         agent = text(outcome.get("agentId"))
-        if agent:
+        if agent and tool.thread is None:
             self.link(tool_id, agent)
         if tool.thread is None:
             return
@@ -351,7 +351,7 @@ class Transcript:
         if not final.answer or last is None or not exchange.prompt or exchange.prompt <= (last.prompt or 0):
             return
         exchange.start, exchange.end = state.arrived or last.end, final.end
-        exchange.model, exchange.stop = last.model, "end_turn"
+        exchange.model = last.model
         exchange.marks = {"start": "derived", "end": "derived", "prompt": "derived", "cached": "derived"}
         state.thread.exchanges.append(exchange)
         state.by_id[exchange.key] = exchange

@@ -97,14 +97,16 @@ def take_usage(exchange: Exchange, usage: dict[str, object], notes: Notes, line:
 def judge_completion(exchange: Exchange) -> None:
     """Replace a placeholder output count by an estimate.
 
-    Claude Code often logs the count of the stream's first event: a few tokens for a long text. A count that is less
-    than half of the visible text's estimate cannot be the final one.
+    Claude Code often logs the count of the stream's first event: a few tokens for a long text. The final count comes
+    with the stop reason; without one, a count below half of what the visible text and its tool calls take is not it.
     """
     if exchange.output is None:
         return
-    seen = exchange.output.visible() + exchange.output.hidden() + CALL_TOKENS * len(exchange.output.calls)
+    framing = CALL_TOKENS * len(exchange.output.calls)
+    seen = exchange.output.visible() + exchange.output.hidden() + framing
     recorded = exchange.completion
-    if recorded is None or (recorded * 2 < seen and seen - recorded >= PLACEHOLDER_GAP):
+    early = exchange.stop is None and recorded is not None and seen - recorded >= PLACEHOLDER_GAP
+    if recorded is None or (early and recorded * 2 < seen):
         mark: Mark = "estimated"
-        exchange.completion = max(seen, 1)
+        exchange.placeholder, exchange.completion = recorded, max(seen, 1)
         exchange.marks["completion"] = mark

@@ -80,6 +80,8 @@ class Context:
             keep = self._make_room(turn, target, edits)
         self._turn_began = len(self._ids) if turn.human else min(self._turn_began, len(self._ids))
         drafts = list(turn.drafts)
+        if "dropped_reasoning" in edits:
+            drafts = [replace(d, reasoning=()) for d in drafts]
         if opening and target is not None:
             drafts = self._with_front(drafts, target, turn.shared)
         if target is not None:

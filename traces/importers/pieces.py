@@ -90,6 +90,8 @@ class Exchange(Struct):
     created: int | None = None
     """Tokens written to the provider's cache, where it says."""
     completion: int | None = None
+    placeholder: int | None = None
+    """The recorded completion, where `completion` is an estimate instead."""
     reasoning: int | None = None
     start: float | None = None
     end: float | None = None

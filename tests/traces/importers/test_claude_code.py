@@ -1,0 +1,281 @@
+"""Claude Code transcripts made up for the purpose."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from windtunnel.traces.importers import Imported, detect, import_path
+from windtunnel.traces.model import Trace
+
+Log = list[dict[str, Any]]
+
+
+def write(path: Path, log: Log) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(r) + "\n" for r in log))
+    return path
+
+
+def load(path: Path, log: Log) -> Trace:
+    result = import_path(write(path, log))
+    assert result.problems == ()
+    (trace,) = result.traces
+    sums = trace.prompt_tokens()
+    assert all(sums[c.id] == c.usage.prompt for c in trace.calls if c.usage.prompt is not None)
+    return trace
+
+
+def line(template: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {**template, **more}
+
+
+def test_a_session(tmp_path: Path, claude_log: Log) -> None:
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert (trace.header.agent, trace.header.agent_version) == ("claude-code", "2.1.29")
+    assert trace.header.title == "Please fix the adder in the shop, it"
+    assert [c.usage.prompt for c in trace.calls] == [10_003, 10_181, 10_221]
+    assert [c.usage.cached for c in trace.calls] == [1_000, 10_000, 10_180]
+    assert [c.usage.completion for c in trace.calls] == [90, 20, 4]
+    assert [(r.name, r.start_s, r.end_s) for r in trace.tool_runs] == [("Read", 4.0, 4.2), ("Bash", 5.0, 7.0)]
+    assert [(w.before, w.cause, w.seconds) for w in trace.waits] == [(1, "tool", 2.0), (2, "human", 30.0)]
+    assert [(c.start_s, c.end_s) for c in trace.calls] == [(0.0, 5.0), (7.0, 9.0), (39.0, 42.0)]
+
+
+def test_prompts_extend_each_other_through_the_output(tmp_path: Path, claude_log: Log) -> None:
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    first, second, third = trace.calls
+    assert (first.base, second.base, third.base) == (None, 0, 1)
+    assert second.keep == len(first.append)
+    assert second.append[0] == first.output
+    assert third.append[0] == second.output
+    output = trace.messages[second.append[0]]
+    assert [c.name for c in output.tool_calls] == ["Read", "Bash"]
+    assert [trace.messages[m].tool_call_id for m in second.append[1:]] == ["t1", "t2"]
+    assert trace.blocks[trace.messages[second.append[1]].blocks[0]].text == "def add(a, b):\n    return a - b\n"
+
+
+def test_the_missing_front_is_shared_as_far_as_the_cache_proves(tmp_path: Path, claude_log: Log) -> None:
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    other = [r | {"sessionId": "s-2"} for r in claude_log]
+    again = load(tmp_path / "s-2.jsonl", other)
+    fronts = [t.blocks[t.messages[t.calls[0].append[0]].blocks[0]] for t in (trace, again)]
+    assert [(b.filler, b.tokens) for b in fronts] == [(True, 1_000)] * 2
+    assert fronts[0].digest == fronts[1].digest
+    rest = [t.blocks[t.messages[t.calls[0].append[1]].blocks[0]] for t in (trace, again)]
+    assert all(b.filler for b in rest)
+    assert rest[0].digest != rest[1].digest
+
+
+def test_a_placeholder_count_is_replaced(tmp_path: Path, claude_log: Log) -> None:
+    long = "The adder takes two numbers and gives back their difference, which is not a sum. " * 20
+    claude_log[6]["message"]["content"][0]["text"] = long
+    claude_log[6]["message"].update(stop_reason=None)
+    claude_log[6]["message"]["usage"]["output_tokens"] = 3
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert trace.calls[1].marks["completion"] == "estimated"
+    assert trace.calls[1].usage.completion == pytest.approx(len(long) / 4.5, rel=0.3)
+
+
+def test_synthetic_and_error_lines_are_no_calls(tmp_path: Path, claude_log: Log) -> None:
+    error = json.loads(json.dumps(claude_log[6]))
+    error["isApiErrorMessage"] = True
+    error["message"].update(id="m9", model="<synthetic>")
+    trace = load(tmp_path / "s-1.jsonl", [*claude_log[:6], error, *claude_log[6:]])
+    assert len(trace.calls) == 3
+
+
+def test_a_lower_cached_count_marks_where_the_text_differs(tmp_path: Path, claude_log: Log) -> None:
+    claude_log[6]["message"]["usage"].update(cache_creation_input_tokens=5_180, cache_read_input_tokens=5_000)
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert trace.calls[1].keep < len(trace.calls[0].append)
+    assert shared(trace, 0, 1) == 5_000
+    assert any("cached count" in n for n in trace.header.notes)
+
+
+def test_an_expired_cache_is_no_change_of_text(tmp_path: Path, claude_log: Log) -> None:
+    claude_log[8]["message"]["usage"].update(cache_creation_input_tokens=5_220, cache_read_input_tokens=5_000)
+    claude_log[8]["timestamp"] = "2026-02-03T04:15:43.000Z"
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert shared(trace, 1, 2) == 10_181
+
+
+def test_a_shorter_prompt_keeps_the_longest_prefix(tmp_path: Path, claude_log: Log) -> None:
+    claude_log[8]["message"]["usage"].update(cache_creation_input_tokens=0, cache_read_input_tokens=10_039)
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert trace.calls[2].usage.prompt == 10_040
+    assert 10_000 < shared(trace, 1, 2) < 10_040
+
+
+def test_a_compaction_starts_a_new_context(tmp_path: Path, claude_log: Log) -> None:
+    boundary = line(claude_log[7], type="system", subtype="compact_boundary")
+    summary = json.loads(json.dumps(claude_log[7]))
+    summary["message"]["content"] = "Summary: the adder subtracts. " * 30
+    summary["isCompactSummary"] = True
+    claude_log[8]["message"]["usage"].update(cache_creation_input_tokens=1_000, cache_read_input_tokens=1_000)
+    trace = load(tmp_path / "s-1.jsonl", [*claude_log[:7], boundary, summary, *claude_log[7:]])
+    assert trace.calls[2].usage.prompt == 2_001
+    assert shared(trace, 1, 2) == 1_000
+    assert any("compacted" in n for n in trace.header.notes)
+
+
+def sub_agent(claude_log: Log, agent: str) -> Log:
+    """The log's first turn as a sub-agent's own file."""
+    out = json.loads(json.dumps(claude_log[:7]))
+    for record in out:
+        record.update(isSidechain=True, agentId=agent)
+        if record["type"] == "assistant":
+            record["message"]["id"] += agent
+            for part in record["message"]["content"]:
+                if part["type"] == "tool_use":
+                    part["id"] += agent
+        elif isinstance(record["message"]["content"], list):
+            record["message"]["content"][0]["tool_use_id"] += agent
+    return list(out)
+
+
+def with_task(claude_log: Log) -> Log:
+    """The Bash call becomes a Task that a sub-agent answers."""
+    log = json.loads(json.dumps(claude_log))
+    log[4]["message"]["content"] = [
+        {"type": "tool_use", "id": "t2", "name": "Task", "input": {"prompt": claude_log[0]["message"]["content"]}}
+    ]
+    log[5]["toolUseResult"] = {"agentId": "a7", "status": "completed", "content": [{"type": "text", "text": "ok"}]}
+    return list(log)
+
+
+@pytest.mark.parametrize("place", ["s-1/subagents/agent-a7.jsonl", "agent-a7.jsonl"])
+def test_sub_agent_files(tmp_path: Path, claude_log: Log, place: str) -> None:
+    write(tmp_path / place, sub_agent(claude_log, "a7"))
+    trace = load(tmp_path / "s-1.jsonl", with_task(claude_log))
+    check_sub_agent(trace, 2)
+
+
+def test_inline_sidechains(tmp_path: Path, claude_log: Log) -> None:
+    side = sub_agent(claude_log, "a7")
+    parent = None
+    for at, record in enumerate(side):
+        del record["agentId"]
+        record.update(uuid=f"side-{at}", parentUuid=parent)
+        parent = record["uuid"]
+    main = with_task(claude_log)
+    trace = load(tmp_path / "s-1.jsonl", [*main[:5], *side, *main[5:]])
+    check_sub_agent(trace, 2)
+
+
+def test_progress_records(tmp_path: Path, claude_log: Log) -> None:
+    side = sub_agent(claude_log, "a7")
+    progress = [
+        {
+            "type": "progress",
+            "timestamp": r["timestamp"],
+            "sessionId": "s-1",
+            "uuid": "p",
+            "parentToolUseID": "t2",
+            "data": {"type": "agent_progress", "agentId": "a7", "message": r},
+        }
+        for r in side[:6]
+    ]
+    main = with_task(claude_log)
+    main[5]["toolUseResult"]["usage"] = {"input_tokens": 5, "cache_read_input_tokens": 10_100, "output_tokens": 1}
+    trace = load(tmp_path / "s-1.jsonl", [*main[:5], *progress, *main[5:]])
+    check_sub_agent(trace, 2)
+    last = trace.calls_of(1)[-1]
+    assert (last.usage.prompt, last.marks["prompt"]) == (10_105, "derived")
+
+
+def check_sub_agent(trace: Trace, calls: int) -> None:
+    assert len(trace.calls_of(1)) == calls
+    thread = trace.threads[1]
+    assert (thread.parent, trace.calls[thread.spawn_call or 0].thread, thread.background) == (0, 0, False)
+    assert trace.calls_of(0)[1].joins == (1,)
+    assert [r.thread for r in trace.tool_runs if r.name == "Task"] == [1]
+    assert "subagent" in {w.cause for w in trace.waits if w.before == trace.calls_of(0)[1].id}
+
+
+def test_a_notification_joins_a_background_agent(tmp_path: Path, claude_log: Log) -> None:
+    write(tmp_path / "s-1/subagents/agent-a7.jsonl", sub_agent(claude_log, "a7"))
+    main = with_task(claude_log)
+    main[5]["toolUseResult"] = {"agentId": "a7", "isAsync": True, "status": "async_launched"}
+    main[7]["message"]["content"] = "<task-notification>\n<task-id>a7</task-id>\n<status>completed</status>"
+    trace = load(tmp_path / "s-1.jsonl", main)
+    assert trace.threads[1].background
+    assert [c.joins for c in trace.calls_of(0)] == [(), (), (1,)]
+    assert [w.cause for w in trace.waits if w.before == trace.calls_of(0)[2].id] == ["subagent"]
+
+
+def test_request_records_give_start_parameters_and_tools(tmp_path: Path, claude_log: Log) -> None:
+    shape = {"system": [{"type": "text", "text": "Be kind."}], "tools": [{"name": "Read"}, {"name": "Bash"}]}
+    stamp = "2026-02-03T04:05:01.500Z"
+    records = [
+        {"type": "api-request-shape", "shapeHash": "h", "timestamp": stamp, "shape": shape},
+        {
+            "type": "api-request",
+            "id": "r1",
+            "timestamp": stamp,
+            "shapeHash": "h",
+            "keep": 0,
+            "tail": ["x"],
+            "params": {"max_tokens": 99},
+        },
+    ]
+    for record in (claude_log[1], claude_log[2], claude_log[4]):
+        record["requestRef"] = "r1"
+    trace = load(tmp_path / "s-1.jsonl", [claude_log[0], *records, *claude_log[1:]])
+    first = trace.calls[0]
+    assert (first.start_s, first.params.max_tokens, first.marks.get("start")) == (0.5, 99, None)
+    assert trace.toolsets[first.tools or 0].names == ("Read", "Bash")
+    assert trace.calls[1].marks["start"] == "derived"
+
+
+def test_images_are_stand_ins(tmp_path: Path, claude_log: Log) -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "/9j/4AAQ"}}
+    claude_log[0]["message"]["content"] = [{"type": "text", "text": "See"}, image]
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert [(b.media, b.text, b.tokens) for b in trace.blocks if b.media] == [("image/jpeg", None, 1_500)]
+
+
+def test_damage_costs_only_itself(tmp_path: Path, claude_log: Log) -> None:
+    path = write(tmp_path / "s-1.jsonl", claude_log)
+    path.write_bytes(path.read_bytes().replace(b'{"sessionId"', b'{"sess\xff\xfeionId"', 1)[:-40] + b"\xff")
+    result: Imported = import_path(path)
+    assert [(p.line, p.reason) for p in result.problems] == [
+        (1, "the line is not valid JSON and was left out"),
+        (9, "the last line is cut off"),
+    ]
+    assert [c.usage.prompt for c in result.traces[0].calls] == [10_003, 10_181]
+
+
+def test_what_is_none(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.jsonl"
+    empty.write_bytes(b"")
+    assert import_path(empty).problems[0].reason == "the file is empty"
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"a":1}\n')
+    assert detect(other) is None
+    assert "none of the formats" in import_path(other).problems[0].reason
+    assert import_path(tmp_path / "absent.jsonl").problems[0].reason == "there is no such file"
+    assert import_path(other, "claude-code").traces == ()
+    assert import_path(other, "claude-code").problems[-1].reason.startswith("holds no request")
+
+
+def shared(trace: Trace, a: int, b: int) -> int:
+    """Tokens of the common prefix of two calls' prompts."""
+    prompts = {c.id: list(ids) for c, ids in trace.prompts()}
+    left, right = (
+        [
+            (trace.blocks[i].digest, trace.blocks[i].tokens)
+            for m in prompts[c]
+            for i in trace.message_blocks(trace.messages[m])
+        ]
+        for c in (a, b)
+    )
+    total = 0
+    for (one, n), (two, m) in zip(left, right, strict=False):
+        if one != two:
+            break
+        total += min(n, m)
+        if n != m:
+            break
+    return total
