@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 
 from windtunnel.agents.events import EngineSample
+from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.distribution import mean
 from windtunnel.simulator.results.metrics import Value
 from windtunnel.simulator.results.summary_model import Distribution
