@@ -22,6 +22,8 @@ from windtunnel.traces.model import (
 )
 
 SUMMARY_MOST = 2000
+FRONT_SHARE = 0.75
+"""Sessions whose tools and system prompt take more of the limit than this cannot work under it."""
 INSTRUCTION = 60
 """Tokens of the request to sum up."""
 
@@ -64,6 +66,8 @@ class _Compaction:
 
     def run(self) -> Trace | None:
         for call, prompt in self.trace.prompts():
+            if self._size(self._head(prompt), call.tools) > self.limit * FRONT_SHARE:
+                return None
             if not self._call(call, tuple(prompt)):
                 return None
         trace = self.trace
@@ -92,10 +96,12 @@ class _Compaction:
         prompt = self._mapped(thread, recorded)
         joins = call.joins
         before = len(self.calls)
-        if self._size(prompt, call.tools) + capped > self.room and self._extends(thread, recorded):
-            self._compact(thread, call, joins)
-            joins = ()
-            prompt = self._mapped(thread, recorded)
+        if self._size(prompt, call.tools) + capped > self.room:
+            known = self._summed_up(thread, recorded, self.room - capped, call.tools)
+            if known:
+                self._compact(thread, call, recorded[:known])
+                joins = ()
+                prompt = self._mapped(thread, recorded)
         over = self._size(prompt, call.tools) + capped - self.room
         if over > 0:
             shorter = self._shrunk(prompt, over)
@@ -113,14 +119,33 @@ class _Compaction:
         count = len(thread.replaced)
         if count and recorded[:count] == thread.replaced:
             recorded = thread.front + recorded[count:]
-        return tuple(self.cut.get(m, m) for m in recorded)
+        return tuple(self._shortened(m) for m in recorded)
 
-    def _extends(self, thread: _Thread, recorded: tuple[int, ...]) -> bool:
-        """Whether the call goes on from the thread's last prompt, and summing that up would save something."""
-        head = self._head(thread.last)
+    def _shortened(self, message: int) -> int:
+        while message in self.cut:
+            message = self.cut[message]
+        return message
+
+    def _summed_up(self, thread: _Thread, recorded: tuple[int, ...], room: int, tools: int | None) -> int:
+        """How many messages of a prompt a summary now replaces; 0 when that would save nothing.
+
+        The last prompt, where this one goes on from it; else as much as must go for the rest to fit.
+        """
+        if not thread.sent:
+            return 0
+        head = self._head(recorded)
+        base = self._size(head, tools) + self.summary
         known = len(thread.last)
-        saved = sum(self._tokens[m] for m in thread.sent) - sum(self._tokens[m] for m in head) - self.summary
-        return 0 < known <= len(recorded) and recorded[:known] == thread.last and saved > 0
+        if recorded[:known] != thread.last:
+            known = len(recorded) - 1
+            rest = self._tokens[recorded[known]]
+            for i in range(len(recorded) - 1, len(head), -1):
+                rest += self._tokens[recorded[i - 1]] if i - 1 < known else 0
+                if base + rest > room:
+                    break
+                known = i - 1 if self.messages[recorded[i - 1]].role != "tool" else known
+        saved = self._size(self._mapped(thread, recorded[:known]), tools) - base
+        return known if saved > 0 and known > len(head) else 0
 
     def _head(self, messages: Sequence[int]) -> tuple[int, ...]:
         """The system messages a context starts with."""
@@ -129,8 +154,8 @@ class _Compaction:
             count += 1
         return tuple(messages[:count])
 
-    def _compact(self, thread: _Thread, call: Call, joins: tuple[int, ...]) -> None:
-        """A call that sums up the last prompt of the thread; `call` will go on from its summary."""
+    def _compact(self, thread: _Thread, call: Call, known: tuple[int, ...]) -> None:
+        """A call that sums up the thread's last prompt; `call` goes on from the summary, which replaces `known`."""
         number = f"{self.trace.header.id}/{call.thread}/{len(self.calls)}"
         ask = self._message("user", self._block("instruction", self.trace.header.agent, self.instruction))
         text = self._block("summary", number, self.summary)
@@ -147,12 +172,12 @@ class _Compaction:
             model=call.model,
             params=Params(temperature=call.params.temperature, top_p=call.params.top_p, top_k=call.params.top_k),
             kind="compaction",
-            joins=joins,
+            joins=call.joins,
             marks=marks,
         )
         self._add(thread, compaction, prompt, self.summary)
-        thread.front = (*self._head(thread.last), self._message("user", text))
-        thread.replaced = thread.last
+        thread.front = (*self._head(known), self._message("user", text))
+        thread.replaced = known
 
     def _add(self, thread: _Thread, call: Call, prompt: tuple[int, ...], output: int) -> None:
         """Append a call with a given prompt, written as the difference to the thread's last one."""

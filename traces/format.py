@@ -8,6 +8,7 @@ with its line.
 
 import contextlib
 import io
+import os
 import re
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -42,6 +43,8 @@ SUFFIXES = (".jsonl", ".jsonl.zst")
 _FAMILY = SCHEMA.rpartition("/")[0]
 _ENCODER = msgspec.json.Encoder()
 _DECODER = msgspec.json.Decoder(Line)
+_STEP = 512
+"""Compressed bytes decoded at a time; what a damaged step holds is lost."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
@@ -65,14 +68,23 @@ _SCHEMA_OF = msgspec.json.Decoder(_SchemaOf)
 class TraceWriter:
     """Appends objects to a trace file; every line reaches the file before `write` returns.
 
-    Compressed files end their zstd frame at `close`; what was flushed before a crash can still be decoded.
+    Compressed files end their zstd frame at `close`; what was flushed before a crash can still be decoded. A file that
+    a crash left with half a line goes on with a new one.
     """
 
     def __init__(self, path: Path) -> None:
-        self._file: BinaryIO = path.open("ab")
+        self._file: BinaryIO = path.open("a+b")
         self._frame: zstandard.ZstdCompressionWriter | None = None
         if path.name.endswith(".zst"):
-            self._frame = zstandard.ZstdCompressor(level=10).stream_writer(self._file, closefd=False)
+            self._frame = zstandard.ZstdCompressor(level=10, write_checksum=True).stream_writer(
+                self._file, closefd=False
+            )
+        elif self._file.tell() and self._last_byte() != b"\n":
+            self._file.write(b"\n")
+
+    def _last_byte(self) -> bytes:
+        self._file.seek(-1, os.SEEK_END)
+        return self._file.read(1)
 
     def write(self, obj: Line) -> None:
         line = _ENCODER.encode(obj) + b"\n"
@@ -162,7 +174,7 @@ def write_trace(trace: Trace, path: Path) -> None:
     """Write one trace to `path` (compressed when it ends in `.zst`), whole or not at all."""
     data = encode_trace(trace)
     if path.name.endswith(".zst"):
-        data = zstandard.ZstdCompressor(level=19).compress(data)
+        data = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_bytes(data)
@@ -215,23 +227,25 @@ def fingerprint(trace: Trace) -> str:
 
 
 def _decompress(data: bytes, name: str, problems: list[Problem]) -> bytes:
-    """All that decodes, over several frames; a frame that breaks off is reported."""
+    """All that decodes, over several frames; a frame that breaks off is reported and the next one looked for."""
     out = io.BytesIO()
-    view = memoryview(data)
-    while view:
+    begin = 0
+    while 0 <= begin < len(data):
         decoder = zstandard.ZstdDecompressor().decompressobj()
-        at = 0
+        at = begin
         try:
-            while at < len(view) and not decoder.eof:
-                out.write(decoder.decompress(view[at : at + 4096]))
-                at += 4096
+            while at < len(data) and not decoder.eof:
+                out.write(decoder.decompress(data[at : at + _STEP]))
+                at += _STEP
+            fault = None if decoder.eof else "breaks off"
         except zstandard.ZstdError:
-            problems.append(Problem(name, None, "compressed data is damaged, only what comes before can be read"))
-            break
-        if not decoder.eof:
-            problems.append(Problem(name, None, "compressed data breaks off, only what comes before can be read"))
-            break
-        view = view[len(view) - len(decoder.unused_data) - max(0, len(view) - at) :]
+            fault = "is damaged"
+        if fault is None:
+            begin = min(at, len(data)) - len(decoder.unused_data)
+        else:
+            problems.append(Problem(name, None, f"compressed data {fault}, a part of it cannot be read"))
+            out.write(b"\n")
+            begin = data.find(_ZSTD_MAGIC, begin + 1)
     return out.getvalue()
 
 

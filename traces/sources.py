@@ -80,7 +80,7 @@ def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
             found.traces + other.traces,
             found.problems + tuple(p for p in other.problems if p.file not in ours),
         )
-    if not found.traces:
+    if not found.traces and (found.problems or not own):
         why = f" ({found.problems[0]})" if found.problems else ""
         raise TraceError(f"{spec} holds no trace and no session log that can be imported{why}")
     return found

@@ -63,7 +63,7 @@ LIBRARY: tuple[Plan, ...] = (
     Plan("pin-dependency", "synthetic-quill", 14, 21_500, first=1_500),
     Plan("typo-in-docs", "synthetic-weaver", 22, 24_800, people=2, first=1_200),
     Plan("fix-importer", "synthetic-quill", 31, 29_700, people=2, first=2_200),
-    Plan("add-unit-test", "synthetic-atlas", 18, 31_500, first=2_600),
+    Plan("add-unit-test", "synthetic-atlas", 18, 30_200, first=2_100),
     Plan("parse-dates", "synthetic-weaver", 36, 39_000, people=2, first=2_400),
     Plan("retry-uploads", "synthetic-quill", 43, 46_000, people=2, first=3_000),
     Plan("speed-up-query", "synthetic-atlas", 29, 48_000, people=3, agents=1),

@@ -1,0 +1,89 @@
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from windtunnel.traces import library
+from windtunnel.traces.errors import TraceError
+from windtunnel.traces.format import encode_trace, write_trace
+from windtunnel.traces.sources import load
+
+
+def test_nothing_named_is_the_whole_library():
+    loaded = load([])
+    assert len(loaded.traces) == len(library.names()) >= 16
+    assert loaded.problems == ()
+    assert load(["library"]) == load(["library:mixed"]) == loaded
+
+
+def test_library_groups_and_sessions():
+    assert [t.header.title for t in load(["library:small"]).traces] == list(library.SMALL)
+    assert [t.header.title for t in load(["library:fix-importer", "library:dark-theme"]).traces] == [
+        "fix-importer",
+        "dark-theme",
+    ]
+    with pytest.raises(TraceError, match="no session or group 'nope'; choose from mixed, small, add-unit-test"):
+        load(["library:nope"])
+
+
+def test_a_file_and_a_folder(small, tmp_path):
+    write_trace(small, tmp_path / "a.jsonl")
+    other = replace(small, header=replace(small.header, id="s2"))
+    write_trace(other, tmp_path / "deep" / "b.jsonl.zst")
+    assert load([str(tmp_path / "a.jsonl")]).traces == (small,)
+    assert load([str(tmp_path)]).traces == (small, other)
+
+
+def test_a_file_named_twice_counts_once(small, tmp_path):
+    write_trace(small, tmp_path / "a.jsonl")
+    assert len(load([str(tmp_path / "a.jsonl"), str(tmp_path)]).traces) == 1
+
+
+def test_damage_is_told_and_the_rest_used(small, tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(encode_trace(small)[:-30])
+    loaded = load([str(tmp_path / "a.jsonl")])
+    assert len(loaded.traces) == 1
+    assert [p.reason[:8] for p in loaded.problems] == ["not JSON"]
+
+
+def _content(name, small):
+    future = replace(small, header=replace(small.header, schema="windtunnel.trace/7"))
+    no_calls = replace(small, calls=(), tool_runs=(), waits=(), threads=())
+    return {
+        "text": b"hello\nworld\n",
+        "empty": b"",
+        "json": json.dumps({"a": 1}).encode(),
+        "future": encode_trace(future),
+        "no calls": encode_trace(no_calls),
+    }[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("text", "is no trace"),
+        ("empty", "is no trace"),
+        ("json", "is no trace"),
+        ("future", "schema windtunnel.trace/7"),
+        ("no calls", "no session with calls"),
+    ],
+)
+def test_what_cannot_be_used_is_one_sentence(name, said, small, tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(_content(name, small))
+    with pytest.raises(TraceError) as error:
+        load([str(path)])
+    assert said in str(error.value)
+    assert str(path) in str(error.value)
+    assert "\n" not in str(error.value)
+    assert error.value.exit_code == 2
+
+
+def test_empty_folder_missing_file_and_folder_without_traces(tmp_path):
+    with pytest.raises(TraceError, match="empty folder"):
+        load([str(tmp_path)])
+    with pytest.raises(TraceError, match="does not exist"):
+        load([str(tmp_path / "missing")])
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(TraceError, match="holds no trace"):
+        load([str(tmp_path)])
