@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 
 from windtunnel.agents import schemas
-from windtunnel.agents.rendering import Rendering, clean, text_key
+from windtunnel.agents.rendering import Rendering, text_key
 from windtunnel.traces.model import Block, Trace
 from windtunnel.traces.text import fit_text, regenerate, regenerate_inline
 
@@ -61,7 +61,7 @@ class Contents:
             return "", 0
         if block.text is None:
             return regenerate(block.digest, block.kind, tokens, self.rendering.calibration), tokens
-        return self._fitted(clean(block.text), block, tokens)
+        return self._fitted(schemas.clean(block.text), block, tokens)
 
     def _fitted(self, text: str, block: Block, tokens: int) -> tuple[str, int]:
         measured = self.rendering.measured_tokens(text)
@@ -93,7 +93,7 @@ class Contents:
             if tokens <= wrapper:
                 return {}, 1
             return {"input": regenerate_inline(block.digest, tokens - wrapper, self.rendering.calibration)}, tokens
-        text = clean(block.text)
+        text = schemas.clean(block.text)
         value = schemas.parse_object(text)
         if value is None:
             self.changes["arguments_wrapped"] += 1

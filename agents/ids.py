@@ -6,6 +6,8 @@ of them as the recorded message had tokens, so that prompts keep their recorded 
 
 from collections import Counter
 
+import msgspec
+
 from windtunnel.agents.nodes import Live, Node, Piece, Slot, SlotName, Tip
 from windtunnel.agents.rendering import Rendering
 from windtunnel.traces.model import Trace
@@ -14,7 +16,7 @@ from windtunnel.traces.text import token_ids
 
 def encode_ids(ids: list[int]) -> bytes:
     """`12,345,`: joined as they are, the last comma taken off at the end of the prompt."""
-    return (",".join(map(str, ids)) + ",").encode() if ids else b""
+    return msgspec.json.encode(ids)[1:-1] + b"," if ids else b""
 
 
 class IdTree:

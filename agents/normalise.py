@@ -24,12 +24,12 @@ from collections import Counter
 from windtunnel.agents import schemas
 from windtunnel.agents.contents import Contents
 from windtunnel.agents.nodes import Node, Piece, Tip
-from windtunnel.agents.rendering import Rendering, clean
+from windtunnel.agents.rendering import Rendering
 from windtunnel.agents.writer import MessageWriter
 from windtunnel.traces.model import Message, Role, ToolSet, Trace
 
-TOOLS_EXCESS = 0.25
-"""Recorded schemas that cost this much more than recorded are sent as text, cut to size."""
+TOOLS_EXCESS = (0.25, 64)
+"""Recorded schemas that cost more than recorded by this share and these tokens are sent as text, cut to size."""
 
 
 class Schemas:
@@ -77,7 +77,7 @@ class ChatTree:
         block = self.trace.blocks[toolset.block]
         if block.text is None:
             return None
-        text = clean(block.text)
+        text = schemas.clean(block.text)
         tools = schemas.openai_tools(text)
         rendered = schemas.rendered_tools(text)
         if tools is None or rendered is None:
@@ -86,7 +86,8 @@ class ChatTree:
         if measured is None:
             measured = round(len(rendered) / self.rendering.calibration.ratio["json"])
         cost = measured + self.rendering.tools_overhead + self.rendering.salt_tokens
-        if cost > block.tokens * (1 + TOOLS_EXCESS):
+        share, tokens = TOOLS_EXCESS
+        if cost > block.tokens * (1 + share) + tokens:
             return None
         self.schemas[toolset.id] = Schemas(tools)
         return cost

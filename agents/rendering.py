@@ -64,7 +64,7 @@ def texts_to_measure(traces: Iterable[Trace]) -> dict[str, str]:
         for block in trace.blocks:
             if block.text is None:
                 continue
-            text = clean(block.text)
+            text = schemas.clean(block.text)
             if block.id in tools:
                 rendered = schemas.rendered_tools(text)
                 if rendered is not None:
@@ -76,15 +76,6 @@ def texts_to_measure(traces: Iterable[Trace]) -> dict[str, str]:
                     continue
             out.setdefault(text_key(text), text)
     return out
-
-
-def clean(text: str) -> str:
-    """Text that UTF-8 can carry: lone surrogates become replacement characters."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
 
 
 class Probe(Struct, frozen=True):

@@ -14,7 +14,16 @@ _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 def dumps(value: Any) -> str:
     """JSON as chat templates write it: spaces after separators, no escapes for non-ASCII."""
-    return json.dumps(value, ensure_ascii=False)
+    return clean(json.dumps(value, ensure_ascii=False))
+
+
+def clean(text: str) -> str:
+    """Text that UTF-8 can carry: lone surrogates become replacement characters."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
 
 
 def call_id(recorded: str) -> str:

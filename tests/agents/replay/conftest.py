@@ -14,7 +14,6 @@ from windtunnel.traces.model import (
     Call,
     Header,
     Message,
-    Params,
     Thread,
     ToolCall,
     ToolRun,
@@ -254,8 +253,8 @@ def train() -> Served:
         show_progress=False,
     )
     texts = [sample(kind) for kind in ("code", "prose", "json", "log")]
-    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:60]:
-        texts.append(path.read_text(encoding="utf-8", errors="replace"))
+    paths = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))[:60]
+    texts += [path.read_text(encoding="utf-8", errors="replace") for path in paths]
     tokenizer.train_from_iterator(texts, trainer)
     return Served(tokenizer)
 

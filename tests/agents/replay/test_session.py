@@ -176,11 +176,11 @@ def test_spread_enters_between_a_quarter_and_three_quarters(build, drawn, first)
 
 
 def test_agents_spawned_before_the_start_point_have_ended(build):
-    trace, (_, one, two, joined, last) = with_agents(build)
+    trace, (_, _, _, joined, last) = with_agents(build)
     plan = make_plan(trace, RECORDED, Always(0.5), spread=True)
     assert plan.order == ((joined, last), (), ())
     assert plan.joins == {}
-    state, actions = advance(start(plan), Begin())
+    _, actions = advance(start(plan), Begin())
     assert actions == (SendCall(0, joined),)
 
 
