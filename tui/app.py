@@ -53,7 +53,8 @@ class Viewer(App[int]):
         Binding("p", "picture", "picture"),
     ]
     CSS = f"""
-    Screen {{ background: {BACKGROUND}; layers: base; }}
+    FleetScreen, AgentScreen {{ background: {BACKGROUND}; }}
+    HelpScreen, LeaveScreen {{ background: {BACKGROUND} 70%; }}
     Screen.plain {{ background: ansi_default; }}
     Input {{ background: #141a24; color: #f0f3f6; }}
     ToastRack {{ dock: bottom; }}
@@ -100,14 +101,14 @@ class Viewer(App[int]):
         if self.view.ending is None or not self.exit_when_done:
             return
         self.ticks_after_end += 1
-        if self.ticks_after_end * max(self.tick_s, 0.01) >= LINGER_S:
+        if self.closes_in_s == 0:
             self.exit(STOP)
 
     def show(self) -> None:
         """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FleetScreen | AgentScreen):
-                screen.update_view(self.view)
+                screen.update_view(self.view, self.closes_in_s)
                 return
 
     def _push(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:

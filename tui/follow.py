@@ -128,7 +128,7 @@ class Follower:
 
     def _look(self, now: float) -> None:
         """Whether the run goes on, ended or died; the summary when there is one."""
-        if self.summary is not None or self.ending == "died":
+        if self.ending is not None:
             return
         if self._looked is not None and now - self._looked < LOOK_S and self.fold.status is None:
             return
@@ -136,13 +136,15 @@ class Follower:
         if self.played:
             if self.fold.status is not None and not self._pending:
                 self._conclude()
+                self.ending = self.fold.status
             return
         if "engine" not in self.folder.run:
             self._head = head_of(self.folder.reload(), self.folder.path.name)
             self.fold.run = self.folder.run
         self._conclude()
-        if self.summary is None and self.fold.status is None and state(self.folder, self.wall()) == "died":
-            self.ending = "died"
+        if self.summary is None and state(self.folder, self.wall()) == "died":
+            # Killed before it ended, or between its end and its summary.
+            self.ending = self.fold.status or "died"
             self.silent_s = self.wall() - last_written(self.folder)
 
     def _conclude(self) -> None:
@@ -152,8 +154,6 @@ class Follower:
             self.summary = None
         if self.summary is not None:
             self.ending = self.summary.status
-        elif self.fold.status is not None:
-            self.ending = self.fold.status
 
     def story(self, agent: int) -> Story:
         """One agent's session so far: its calls, what it was sent, what it wrote."""

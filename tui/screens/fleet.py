@@ -15,9 +15,9 @@ from textual.widgets import Input
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.agents import SORTS, arranged, columns, head, row_line
-from windtunnel.tui.widgets.compose import cut, spread
+from windtunnel.tui.widgets.compose import Part, cut, spread
 from windtunnel.tui.widgets.engine import engine_line
-from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
+from windtunnel.tui.widgets.header import agents_line, closing, result_lines, status_line, title_line, why_line
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import graph
 
@@ -83,7 +83,16 @@ def graph_height(height: int, agents: int) -> int:
     return max(2, min(height - fixed - max(agents, 8), height // 4, 9))
 
 
-def compose_frame(view: View, table: Table, width: int, height: int, look: Theme, footer: bool = True) -> Frame:
+def compose_frame(
+    view: View,
+    table: Table,
+    width: int,
+    height: int,
+    look: Theme,
+    *,
+    footer: bool = True,
+    closes_in_s: float | None = None,
+) -> Frame:
     """The screen's lines. A pure function: the same view, table and size give the same lines."""
     glyphs = look.glyphs
     lines: list[Line] = [title_line(view, width, glyphs), status_line(view, width, glyphs)]
@@ -113,7 +122,7 @@ def compose_frame(view: View, table: Table, width: int, height: int, look: Theme
         lines += _empty(view, table, width)
     lines += [()] * (height - len(lines) - (1 if footer else 0))
     if footer:
-        lines.append(footer_line(view, table, width))
+        lines.append(footer_line(view, table, width, closes_in_s))
     marked = first + position - top if shown else None
     return Frame(
         lines=tuple(lines[:height]),
@@ -149,7 +158,7 @@ def _empty(view: View, table: Table, width: int) -> list[Line]:
     return [(), (("  ", ""), (cut(text, width - 4), "dim"))]
 
 
-def footer_line(view: View, table: Table, width: int) -> Line:
+def footer_line(view: View, table: Table, width: int, closes_in_s: float | None) -> Line:
     keys = [
         (9, "enter", "open"),
         (6, "/", "filter"),
@@ -160,7 +169,10 @@ def footer_line(view: View, table: Table, width: int) -> Line:
         (9, "q", "quit" if view.ending is None else "close"),
     ]
     parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]
-    return spread(parts, [(1, ((view.run, "faint"),))] if width >= 100 else [], width, "   " if width >= 100 else "  ")
+    right: list[Part] = [(1, ((view.run, "faint"),))] if width >= 100 else []
+    if closes_in_s is not None:
+        right = [(10, closing(closes_in_s))]
+    return spread(parts, right, width, "   " if width >= 100 else "  ")
 
 
 class FleetScreen(Screen[None]):
@@ -192,6 +204,7 @@ class FleetScreen(Screen[None]):
         self.look = look
         self.body = Lines(look, id="fleet")
         self.view = View()
+        self.closes_in_s: float | None = None
         self.table = Table()
         self.frame: Frame | None = None
         self.filter_box = Input(
@@ -206,8 +219,8 @@ class FleetScreen(Screen[None]):
     def viewer(self) -> "Viewer":
         return cast("Viewer", self.app)
 
-    def update_view(self, view: View) -> None:
-        self.view = view
+    def update_view(self, view: View, closes_in_s: float | None = None) -> None:
+        self.view, self.closes_in_s = view, closes_in_s
         self.draw()
 
     def draw(self) -> None:
@@ -215,7 +228,15 @@ class FleetScreen(Screen[None]):
             return
         width, height = self.size
         typing = self.filter_box.display
-        frame = compose_frame(self.view, self.table, width, height - (1 if typing else 0), self.look, footer=not typing)
+        frame = compose_frame(
+            self.view,
+            self.table,
+            width,
+            height - (1 if typing else 0),
+            self.look,
+            footer=not typing,
+            closes_in_s=self.closes_in_s,
+        )
         self.frame, self.table = frame, frame.table
         self.body.show(frame.lines, frame.marked)
 

@@ -56,7 +56,7 @@ class HelpScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,question_mark,enter,space", "leave", "close")]
     DEFAULT_CSS = """
-    HelpScreen { align: center middle; background: black 50%; }
+    HelpScreen { align: center middle; }
     HelpScreen Lines { width: auto; height: auto; }
     """
 

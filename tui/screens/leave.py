@@ -34,7 +34,7 @@ class LeaveScreen(ModalScreen[Answer]):
         Binding("enter", "take", "take"),
     ]
     DEFAULT_CSS = """
-    LeaveScreen { align: center middle; background: black 50%; }
+    LeaveScreen { align: center middle; }
     LeaveScreen Lines { height: auto; }
     """
 

@@ -30,6 +30,10 @@ def validity(view: View, glyphs: Glyphs, width: int) -> Line:
     return ((f"{glyphs.dot} too early to say", "dim"),)
 
 
+def closing(seconds: float) -> Line:
+    return (("closes in ", "dim"), (f"{seconds:.0f} s", "strong"))
+
+
 def why_line(view: View, width: int, glyphs: Glyphs) -> Line:
     """The reasons against the result as sentences."""
     text = "; ".join(view.why)

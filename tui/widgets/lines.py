@@ -10,7 +10,27 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from windtunnel.tui.theme import Line, Theme, strip
+from windtunnel.tui.theme import Line, Theme, cells_of, strip
+from windtunnel.tui.widgets.compose import cells
+
+
+def changed(old: Line, new: Line, width: int) -> tuple[int, int]:
+    """Columns from the first piece that differs to the last one, as [first, last)."""
+    first = 0
+    for before, after in zip(old, new, strict=False):
+        if before != after:
+            break
+        first += cells_of(after[0])
+    if len(old) != len(new):
+        return min(first, width), width
+    last = min(width, cells(new))
+    for before, after in zip(reversed(old), reversed(new), strict=True):
+        if before != after:
+            break
+        last -= cells_of(after[0])
+    if cells(old) != cells(new) or last <= first:
+        last = width
+    return min(first, width), max(last, min(first + 1, width))
 
 
 class Lines(Widget):
@@ -42,7 +62,13 @@ class Lines(Widget):
             or (y in (was, marked) and was != marked)
         ]
         self.redrawn += len(dirty)
-        self.refresh(*(Region(0, y, width, 1) for y in dirty))
+        regions = []
+        for y in dirty:
+            before, after = old[y] if y < len(old) else (), new[y] if y < len(new) else ()
+            whole = y in (was, marked) and was != marked
+            first, last = (0, width) if whole else changed(before, after, width)
+            regions.append(Region(first, y, last - first, 1))
+        self.refresh(*regions)
 
     def render_lines(self, crop: Region) -> list[Strip]:
         """Straight from the cache: there is no border, padding or filter that Textual would have to apply."""
