@@ -49,7 +49,7 @@ class Ask(Struct):
 class ChatAsk(Ask):
     messages: list[Raw] = []
     tools: list[Raw] | None = None
-    tool_choice: str | dict[str, Any] | None | UnsetType = UNSET
+    tool_choice: str | dict[str, Any] | UnsetType | None = UNSET
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
 
@@ -101,7 +101,8 @@ def chat_prompt(ask: ChatAsk, settings: Settings, template: Template) -> Tokens:
             raise Refusal("When using `tool_choice`, `tools` must be set.", param="tool_choice")
         if isinstance(choice, str) and choice not in ("auto", "required"):
             raise Refusal(
-                f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are supported.',
+                f'Invalid value for `tool_choice`: {choice}! Only named tools, "none", "auto" or "required" are '
+                "supported.",
                 param="tool_choice",
             )
         if not settings.auto_tools:

@@ -53,7 +53,7 @@ class Core:
         return self.scheduler.abort(request)
 
     def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
-        """Forget what is cached. With `preempt` running requests begin anew and what is in flight for them is dropped."""
+        """Forget what is cached; with `preempt` running requests begin anew and what is in flight for them is lost."""
         if preempt:
             for step in (self._running, self._ahead):
                 if step is not None:

@@ -175,7 +175,7 @@ def kv_blocks(
 
 
 def batch_defaults(gpu: Gpu) -> tuple[int, int]:
-    """vLLM's (max_num_batched_tokens, max_num_seqs) for an API server on this GPU."""
+    """The (max_num_batched_tokens, max_num_seqs) that vLLM takes for an API server on this GPU."""
     if gpu.memory_gib >= 160:
         return 16384, 1024
     if gpu.memory_gib >= 70 and "A100" not in gpu.name:

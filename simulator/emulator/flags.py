@@ -217,7 +217,7 @@ def _dashed(word: str) -> str:
 
 
 def _length(text: str) -> int:
-    """vLLM's human-readable numbers: 32k is 32,000, 32K is 32,768, auto is -1."""
+    """A human-readable number as vLLM reads it: 32k is 32,000, 32K is 32,768, auto is -1."""
     if text in ("auto", "-1"):
         return -1
     units = {"k": 1000, "m": 10**6, "g": 10**9, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}

@@ -56,7 +56,7 @@ class Server:
         self._detokenize = msgspec.json.Decoder(DetokenizeAsk)
 
     def application(self) -> web.Application:
-        app = web.Application(client_max_size=_MAX_BODY, middlewares=[_refusals])
+        app = web.Application(client_max_size=_MAX_BODY, middlewares=[refusals])
         app.router.add_post("/v1/chat/completions", self.chat)
         app.router.add_post("/v1/completions", self.completions)
         app.router.add_get("/v1/models", self.models)
@@ -300,11 +300,11 @@ def _answer(body: object, status: int = 200) -> web.Response:
 
 
 @web.middleware
-async def _refusals(
-    http: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+async def refusals(
+    request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
 ) -> web.StreamResponse:
     try:
-        return await handler(http)
+        return await handler(request)
     except Refusal as refusal:
         return _answer(refusal.body, refusal.status)
     except web.HTTPException as error:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -68,6 +69,8 @@ async def _serve(settings: Settings) -> int:
         loop.add_signal_handler(number, stopped.set)
     _introduce(settings)
     engine, app = build(settings, loop)
+    # What start-up built lives as long as the process: collections need not walk it again.
+    gc.freeze()
     runner = web.AppRunner(app, handler_cancellation=True, access_log=None, shutdown_timeout=0.2)
     await runner.setup()
     site = web.TCPSite(runner, settings.host, settings.port, backlog=1024)

@@ -3,7 +3,8 @@
 A token never crosses a line end, so count(a + b) = count(a) + count(b) whenever `a` ends with one; templates and
 prompts put together from blocks can therefore be counted block by block. The vocabulary is built by rule: bytes, pairs
 of punctuation with and without a leading space, runs of spaces, short line ends, numbers up to three digits, pieces of
-words by their pattern of consonants and vowels, and a few hundred whole words. About 4 characters a token on code and prose.
+words by their pattern of consonants and vowels, and some thousand whole words. 3 to 4 characters a token on code and
+prose.
 """
 
 import re
@@ -19,12 +20,69 @@ _PUNCTUATION = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _VOWELS = "aeiouy"
 _CONSONANTS = "bcdfghjklmnpqrstvwxz"
-_OPENINGS = "bl br ch cl cr dr fl fr gl gr pl pr sc sh sk sl sm sn sp st sw th tr tw wh wr".split()
-_ENDINGS = "ch ck ct ft ld ll lt mp nd ng nk nt pt rd rk rm rn rs rt sh sk ss st th ts ns".split()
+_OPENINGS = (
+    "bl",
+    "br",
+    "ch",
+    "cl",
+    "cr",
+    "dr",
+    "fl",
+    "fr",
+    "gl",
+    "gr",
+    "pl",
+    "pr",
+    "sc",
+    "sh",
+    "sk",
+    "sl",
+    "sm",
+    "sn",
+    "sp",
+    "st",
+    "sw",
+    "th",
+    "tr",
+    "tw",
+    "wh",
+    "wr",
+)
+_ENDINGS = (
+    "ch",
+    "ck",
+    "ct",
+    "ft",
+    "ld",
+    "ll",
+    "lt",
+    "mp",
+    "nd",
+    "ng",
+    "nk",
+    "nt",
+    "pt",
+    "rd",
+    "rk",
+    "rm",
+    "rn",
+    "rs",
+    "rt",
+    "sh",
+    "sk",
+    "ss",
+    "st",
+    "th",
+    "ts",
+    "ns",
+)
 
 SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 END, START, STOP = 256, 257, 258
 """Ids of the special tokens: end of text, start and end of a message. Text never produces them."""
+
+_REMEMBERED = 300_000
+"""Different pieces of text kept with their tokens."""
 
 _SPLIT = re.compile(
     r"[ _.]?[A-Za-z]+"  # a word
@@ -96,8 +154,7 @@ class Tokenizer:
         ids = {text: i for i, text in enumerate(self._text) if i >= 256 + len(SPECIAL)}
         ids |= {chr(byte): byte for byte in range(128)}
         self._ids = ids
-        self._known: dict[str, tuple[int, ...]] = {text: (i,) for text, i in ids.items()}
-        self._room = len(self._known) + 200_000
+        self._known: dict[str, tuple[int, ...]] = {}
 
     @property
     def size(self) -> int:
@@ -110,8 +167,8 @@ class Tokenizer:
         try:
             ids = [known[part] for part in parts]
         except KeyError:
-            if len(known) > self._room:
-                self._known = known = {text: (i,) for text, i in self._ids.items()}
+            if len(known) > _REMEMBERED:
+                known.clear()
             for part in set(parts):
                 if part not in known:
                     known[part] = self._cut(part)

@@ -12,7 +12,8 @@ first last next previous new old same different every most many much few less ve
 again once always never often set get let make made take give see look find found know think want need try run start
 stop end open close read write add remove change update create delete move copy check test build fix show hide load save
 send receive call return pass fail handle wait keep hold put turn work play help ask answer follow lead begin continue
-allow contain include require provide support expect accept reject match compare sort filter search replace insert append
+allow contain include require provide support expect accept reject match compare sort filter search replace insert
+append
 time day year week month hour minute second way thing part place case point side line word page book name number group
 problem question reason result effect example idea fact state system program process service server client user agent
 session request response message token prompt context model cache memory block queue step batch stream engine schedule
