@@ -34,14 +34,18 @@ __all__ = [
     "token_ids",
 ]
 
-_CODE_LINE = re.compile(
-    r"^\s*(?:def |class |import |from \S+ import|return\b|func |fn |pub |const |let |var |if .*[:{]$|for .*[:{]$"
-    r"|\w+\(.*\)[;:]?$|.*[{};]$|[+-] ?\s*\w+.*[=;({]|#include|@\w+|//|/\*|\w+ = .+|<\w+.*>$)"
+_JSON_START = re.compile(r"[\[{]\s*(?:[\[{\"\]}\d]|$)")
+_LOG_START = re.compile(
+    r"\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR)\b|[\w./-]+:\d+:|[-d]r[w-]|E  |====="
+    r"|\d+[\t→:]|Traceback|\?\? |[ MAD][ MD] [\w.]"
 )
-_LOG_LINE = re.compile(
-    r"^(?:\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR)\b|\S+:\d+:|[-d]r[w-]"
-    r"|E  |\S+ (?:PASSED|FAILED)|\s*\d+[\t→:]|={5,}|Traceback|  File \"|\?\? |[ M]M )"
-)
+_CODE_STARTS = (
+    "def ", "class ", "import ", "from ", "return", "async ", "await ", "func ", "fn ", "pub ", "const ", "let ",
+    "var ", "function ", "export ", "if (", "for (", "while ", "elif ", "else:", "try:", "except ", "with ", "raise ", "self.",
+    "#include", "@", "//", "/*", "* ", "</", "+++ ", "--- ", "+", "SELECT ", "package ", "type ", "interface ", "use ",
+)  # fmt: skip
+_CODE_ENDS = ("{", "}", ";", "(", "[", "):", "),", "],", "},", "]", "()", "\\", '",', "',", ">")
+_CODE_SIGNS = (" = ", "->", "=>", " == ", "::", "(self", "&&", "</")
 
 
 def regenerate(digest: str, kind: TextKind, tokens: int, cal: Calibration) -> str:
@@ -94,18 +98,20 @@ def fit_text(text: str, measured_tokens: int, block: Block, tokens: int, cal: Ca
 
 
 def kind_of(text: str) -> TextKind:
-    """What a text looks like, by its first few kilobytes."""
-    head = text[:4096].lstrip()
-    if head[:1] in {"{", "["} and re.match(r"[\[{]\s*[\[{\"\]}\d]", head):
+    """What a text looks like, by its first lines."""
+    head = text[:2048].lstrip("\ufeff\n ")
+    if _JSON_START.match(head):
         return "json"
-    lines = [line for line in head.splitlines() if line.strip()][:60]
-    if not lines:
-        return "prose"
-    logs = sum(1 for line in lines if _LOG_LINE.match(line))
-    code = sum(1 for line in lines if _CODE_LINE.match(line))
-    if logs * 3 >= len(lines) and logs >= code:
+    lines = [stripped for line in head.split("\n")[:40] if (stripped := line.strip())]
+    logs = sum(1 for line in lines if _LOG_START.match(line))
+    code = sum(1 for line in lines if _is_code(line))
+    if logs * 3 > len(lines) and logs * 2 >= code:
         return "log"
-    return "code" if code * 3 >= len(lines) else "prose"
+    return "code" if code * 2 > len(lines) else "prose"
+
+
+def _is_code(line: str) -> bool:
+    return line.startswith(_CODE_STARTS) or line.endswith(_CODE_ENDS) or any(sign in line for sign in _CODE_SIGNS)
 
 
 def estimate_tokens(text: str, kind: TextKind | None = None) -> int:
