@@ -15,6 +15,8 @@ from windtunnel.traces.model import Call, Header, Mark, Params, Thread, ToolRun,
 CACHE_SLACK_TOKENS = 64
 """A cached count lower by so little is a matter of where the provider's cache ends, not of the text."""
 SHORTEST_WAIT_S = 0.001
+END_SLACK_S = 0.5
+"""A sub-agent's last line may be written a little after its parent has the result."""
 
 
 class Rules(Struct, frozen=True):
@@ -44,9 +46,10 @@ def assemble(header: Header, threads: Sequence[ThreadDraft], rules: Rules) -> Tr
     thread_ids = {t.key: i for i, t in enumerate(threads)}
     zero = header.started_at or 0.0
     previous: dict[int, int] = {}
+    joins = _joins([placed[at] for at in order], thread_ids)
     calls: list[Call] = []
     for new, at in enumerate(order):
-        calls.append(_call(new, placed[at], previous.get(placed[at].thread), thread_ids, zero))
+        calls.append(_call(new, placed[at], previous.get(placed[at].thread), joins.get(new, ()), zero))
         previous[placed[at].thread] = new
     tools = {tool.id: tool for p in placed for tool in p.exchange.tools}
     owner = {tool.id: ids[p.thread, p.exchange.key] for p in placed for tool in p.exchange.tools}
@@ -56,7 +59,7 @@ def assemble(header: Header, threads: Sequence[ThreadDraft], rules: Rules) -> Tr
     for new, at in enumerate(order):
         here = placed[at]
         if here.thread in last:
-            waits.extend(_waits(new, last[here.thread], here.exchange, tools))
+            waits.extend(_waits(calls[new], last[here.thread], here.exchange, tools))
         last[here.thread] = here.exchange
     return Trace(
         header=_with_edits(header, placed),
@@ -142,7 +145,24 @@ def _since(moment: float | None, zero: float) -> float | None:
     return None if moment is None else round(max(0.0, moment - zero), 6)
 
 
-def _call(new: int, p: Placed, base: int | None, thread_ids: dict[str, int], zero: float) -> Call:
+def _joins(in_order: list[Placed], thread_ids: dict[str, int]) -> dict[int, tuple[int, ...]]:
+    """Each thread is joined once: by the first call that names it and starts after it ended, else by the last one."""
+    ends: dict[int, float] = {}
+    for p in in_order:
+        ends[p.thread] = max(ends.get(p.thread, 0.0), p.exchange.end or 0.0)
+    chosen: dict[int, tuple[int, bool]] = {}
+    for new, p in enumerate(in_order):
+        for thread in (thread_ids[k] for k in p.exchange.joins if k in thread_ids):
+            after = (p.exchange.start or 0.0) + END_SLACK_S >= ends.get(thread, 0.0)
+            if thread != p.thread and thread in ends and not chosen.get(thread, (0, False))[1]:
+                chosen[thread] = (new, after)
+    out: dict[int, tuple[int, ...]] = {}
+    for thread, (new, _) in sorted(chosen.items()):
+        out[new] = (*out.get(new, ()), thread)
+    return out
+
+
+def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: float) -> Call:
     e = p.exchange
     return Call(
         id=new,
@@ -160,7 +180,7 @@ def _call(new: int, p: Placed, base: int | None, thread_ids: dict[str, int], zer
         params=Params(max_tokens=e.max_tokens, reasoning_effort=e.effort),
         kind=e.kind,
         aborted=e.aborted,
-        joins=tuple(sorted({thread_ids[k] for k in e.joins if k in thread_ids} - {p.thread})),
+        joins=joins,
         marks=dict(e.marks),
     )
 
@@ -199,12 +219,12 @@ def _thread(i: int, draft: ThreadDraft, ids: dict[str, int], owner: dict[str, in
     )
 
 
-def _waits(before_call: int, previous: Exchange, exchange: Exchange, tools: dict[str, Tool]) -> Iterator[Wait]:
+def _waits(call: Call, previous: Exchange, exchange: Exchange, tools: dict[str, Tool]) -> Iterator[Wait]:
     """The time from the previous answer to this request, by cause, in the order: tools, sub-agents, person, client."""
     answered = [tools[d.tool_call_id] for d in exchange.fresh if d.tool_call_id and d.tool_call_id in tools]
-    own = [t for t in answered if not t.blocking]
+    before_call, joined = call.id, bool(call.joins)
+    own = [t for t in answered if not (t.blocking and joined)]
     names = tuple(dict.fromkeys(t.name for t in own))
-    joined = bool(exchange.joins)
     if previous.end is None or exchange.start is None:
         yield from _unknown_waits(before_call, exchange, names, joined=joined)
         return
@@ -215,10 +235,9 @@ def _waits(before_call: int, previous: Exchange, exchange: Exchange, tools: dict
         yield Wait(before_call, "tool", round(in_tools, 6), names, mark)
     rest = end - begin - in_tools
     if joined:
-        busy_until = max([begin + in_tools, *(t.end for t in answered if t.blocking and t.end is not None)])
-        until = min(end, exchange.asked_at or end)
-        waited = until - begin - in_tools if not any(t.blocking for t in answered) else busy_until - begin - in_tools
-        waited = min(max(0.0, waited), rest)
+        results = [t.end for t in answered if t.blocking and t.end is not None]
+        until = max(results) if results else min(end, exchange.asked_at or end)
+        waited = min(max(0.0, until - begin - in_tools), rest)
         yield Wait(before_call, "subagent", round(waited, 6), (), mark)
         rest -= waited
     if exchange.human:

@@ -97,7 +97,7 @@ def read_session(main: Path, agents: Sequence[Path]) -> Imported:
         _meta(path, key, transcript)
     for record in read_records(main, notes[0]):
         transcript.read(_own(record) if alone else record, notes[0])
-    threads = transcript.finish()
+    threads = transcript.finish(notes[0])
     for path in compactions:
         notes.append(Notes(str(path)))
         _add_compaction(threads[0], path, notes[-1])
@@ -134,7 +134,7 @@ def _add_compaction(main: ThreadDraft, path: Path, notes: Notes) -> None:
     side = Transcript()
     for record in read_records(path, notes):
         side.read(_own(record), notes)
-    for exchange in side.finish()[0].exchanges:
+    for exchange in side.finish(notes)[0].exchanges:
         exchange.kind = "compaction"
         exchange.fresh = exchange.fresh[-1:]
         exchange.human = False

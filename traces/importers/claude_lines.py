@@ -76,6 +76,8 @@ class Transcript:
         key = thread if thread is not None else self._thread_key(value)
         if kind in ("user", "assistant"):
             self._identify(value, when)
+            if when is None:
+                notes.add(record.line, "the line has no usable timestamp: waits around it are not known")
             if thread is not None:
                 self._in_file.add(thread)
             self._message(key, record.line, value, when, notes)
@@ -90,8 +92,8 @@ class Transcript:
         elif not kind:
             notes.add(record.line, "the line has no type and was left out")
 
-    def finish(self) -> list[ThreadDraft]:
-        """The threads, main first, each exchange with what the model wrote."""
+    def finish(self, notes: Notes) -> list[ThreadDraft]:
+        """The threads, main first, each exchange with what the model wrote; says which prompts have no known size."""
         for key, final in self.finals.items():
             if key in self.states and key not in self._in_file:
                 self._append_final(key, final)
@@ -102,6 +104,10 @@ class Transcript:
                     "assistant", tuple(written.pieces), tuple(written.reasoning), tuple(written.calls)
                 )
                 judge_completion(exchange)
+                if exchange.prompt is None and not exchange.aborted:
+                    whose = f" of sub-agent {state.thread.key}" if state.thread.key in self._in_file else ""
+                    line = None if whose else exchange.line
+                    notes.add(line, f"request {key}{whose} has no recorded prompt size: it is estimated")
         self.failed_requests = len(self._requests.keys() - self._answered)
         return [s.thread for s in self.states.values() if s.thread.exchanges or s.thread.key == MAIN]
 

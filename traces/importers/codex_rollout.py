@@ -87,7 +87,9 @@ class Rollout:
     def read(self, record: Record, notes: Notes) -> None:
         value = record.value
         when = instant(value.get("timestamp"))
-        if when is not None:
+        if when is None:
+            notes.add(record.line, "the line has no usable timestamp: waits around it are not known")
+        else:
             self.first = when if self.first is None else min(self.first, when)
         payload = table(value.get("payload"))
         kind = text(value.get("type"))
@@ -118,6 +120,8 @@ class Rollout:
             output = Draft("assistant", tuple(response.pieces), tuple(response.reasoning), tuple(response.calls))
             empty = not (output.pieces or output.reasoning or output.calls)
             exchange = response.exchange
+            if not response.counted and not exchange.aborted:
+                notes.add(exchange.line, "the response has no usage: its prompt size is estimated")
             exchange.output = None if empty and not exchange.completion else output
             if exchange.completion is None and not exchange.aborted:
                 exchange.completion = max(1, output.visible() + output.hidden())

@@ -208,7 +208,7 @@ def test_a_notification_joins_a_background_agent(tmp_path: Path, claude_log: Log
 def test_request_records_give_start_parameters_and_tools(tmp_path: Path, claude_log: Log) -> None:
     shape = {"system": [{"type": "text", "text": "Be kind."}], "tools": [{"name": "Read"}, {"name": "Bash"}]}
     stamp = "2026-02-03T04:05:01.500Z"
-    records = [
+    records: Log = [
         {"type": "api-request-shape", "shapeHash": "h", "timestamp": stamp, "shape": shape},
         {
             "type": "api-request",
@@ -230,7 +230,10 @@ def test_request_records_give_start_parameters_and_tools(tmp_path: Path, claude_
 
 
 def test_images_are_stand_ins(tmp_path: Path, claude_log: Log) -> None:
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/jpeg", "data": "/9j/4AAQ"}}
+    image: dict[str, Any] = {
+        "type": "image",
+        "source": {"type": "base64", "media_type": "image/jpeg", "data": "/9j/4AAQ"},
+    }
     claude_log[0]["message"]["content"] = [{"type": "text", "text": "See"}, image]
     trace = load(tmp_path / "s-1.jsonl", claude_log)
     assert [(b.media, b.text, b.tokens) for b in trace.blocks if b.media] == [("image/jpeg", None, 1_500)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from windtunnel.traces.check import faults
 from windtunnel.traces.importers import claude_code, import_path
 from windtunnel.traces.importers.claude_lines import Transcript
 from windtunnel.traces.importers.records import Notes, Record, read_records
@@ -124,7 +125,7 @@ def test_recorded_output_counts_are_the_most_of_each_message(
         own = {k: v for k, v in record.value.items() if k != "isSidechain" or not is_agent(name)}
         if own.get("type") != "progress":
             transcript.read(Record(record.line, own), notes)
-    exchanges = [e for t in transcript.finish() for e in t.exchanges]
+    exchanges = [e for t in transcript.finish(notes) for e in t.exchanges]
     recorded_counts = [e.placeholder if e.marks.get("completion") == "estimated" else e.completion for e in exchanges]
     assert sum(n or 0 for n in recorded_counts) == answers[name]["output_tokens"]["max_per_id"]
 
@@ -134,6 +135,7 @@ def test_prompts_add_up_to_the_recorded_tokens(name: str, recorded: Path) -> Non
     trace = alone(recorded / name)
     sums = trace.prompt_tokens()
     assert all(sums[c.id] == c.usage.prompt for c in trace.calls)
+    assert faults(trace) == []
 
 
 @pytest.mark.parametrize("name", sorted(ESTIMATED))
@@ -198,6 +200,8 @@ def test_a_folder_brings_every_session_once(recorded: Path) -> None:
     result = import_path(recorded / "claude-code")
     assert len(result.traces) == 13
     assert sum(len(t.calls) for t in result.traces) == 758
+    # the two warm-up agents of the flat layout were started by the client, not by a call
+    assert [f for t in result.traces for f in faults(t)] == [f"thread {n} is started by no call" for n in (1, 2)]
     fronts = [t.blocks[t.messages[t.calls[0].append[0]].blocks[0]].digest for t in result.traces]
     assert len(set(fronts)) < len(fronts), "sessions of one client version and model share their front"
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from windtunnel.traces.check import faults
 from windtunnel.traces.importers import codex, import_path
 from windtunnel.traces.model import Trace
 
@@ -78,10 +79,12 @@ def test_prompts_add_up_to_the_recorded_tokens(name: str, recorded: Path) -> Non
     trace = alone(recorded / name)
     sums = trace.prompt_tokens()
     assert all(sums[c.id] == c.usage.prompt for c in trace.calls if c.usage.prompt is not None)
+    assert faults(trace) == []
 
 
 def test_a_folder_joins_sub_agents_to_their_parent(recorded: Path, answers: dict[str, dict[str, Any]]) -> None:
     (trace,) = import_path(recorded / RUN / "sessions").traces
+    assert faults(trace) == []
     wire = answers[f"{RUN}/wire.jsonl"]
     assert len(trace.calls) == wire["requests_with_tools"] + wire["tool_less_requests"]
     assert sum(c.kind == "compaction" for c in trace.calls) == wire["tool_less_requests"]

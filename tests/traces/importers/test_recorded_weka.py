@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from windtunnel.traces.check import faults
 from windtunnel.traces.importers import import_path
 from windtunnel.traces.model import Trace
 
@@ -42,6 +43,7 @@ def test_prompts_add_up_to_the_recorded_tokens(name: str, recorded: Path) -> Non
     trace = load(recorded / name)
     sums = trace.prompt_tokens()
     assert all(sums[c.id] == c.usage.prompt for c in trace.calls)
+    assert faults(trace) == []
 
 
 @pytest.mark.parametrize("name", FILES)
