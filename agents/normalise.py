@@ -12,8 +12,12 @@ client sent to some other API, so messages are changed where needed, and every c
 - `inserted_user`: a user message of one token, where an assistant speaks first or last, or nobody speaks.
 - `reasoning_as_content`: reasoning that the client sent back stands in the content. Templates drop reasoning fields of
   earlier turns, and the prompt would be shorter than recorded.
-- `empty_content`: one token is put in. `tool_name`, `media_as_text`: renamed, replaced by text.
+- `empty_content`: one token is put in. `tool_name`: letters that servers refuse are replaced.
 - `tools_as_system_text`: schemas whose text was not recorded stand as text at the front of the system message.
+
+`contents` counts what happened to the texts themselves: `text_cut` and `text_padded` to their recorded token count,
+`arguments_cut`, `arguments_padded` and `arguments_wrapped` (no JSON object was recorded), `text_not_measured` and
+`arguments_not_measured` (kept, because nothing told their count under the served tokenizer).
 
 The tokens that the template and these changes cost are taken off the texts that follow (`Tip.debt`), so that a whole
 prompt has as many tokens as the recorded one.
