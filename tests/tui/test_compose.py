@@ -1,0 +1,46 @@
+from windtunnel.tui.theme import Line, plain, strip
+from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad, spread
+from windtunnel.tui.widgets.lines import changed
+
+
+def words(*texts: str) -> Line:
+    return tuple((t, "") for t in texts)
+
+
+def test_cut_and_pad_count_cells_not_characters() -> None:
+    assert cut("日本語セッション", 7) == "日本語…"
+    assert pad("日本", 6) == "日本  "
+    assert pad("12", 5, right=True) == "   12"
+    assert cells(words("日本", "ab")) == 6
+
+
+def test_the_least_important_parts_go_first() -> None:
+    left = [(9, words("phase")), (1, words("nice to have")), (5, words("rate"))]
+    assert plain(spread(left, [(8, words("where"))], 60)).strip() == "phase  nice to have  rate" + " " * 28 + "where"
+    assert plain(spread(left, [(8, words("where"))], 24)) == " phase  rate     where  "[:17] + " where "
+    assert len(plain(spread(left, [(8, words("where"))], 24))) == 24
+
+
+def test_what_must_stay_is_clipped_at_the_end() -> None:
+    line = spread([(0, words("x" * 40))], [(0, words("end"))], 20)
+    assert plain(line) == " " + "x" * 13 + "  end "
+
+
+def test_clip_and_fill_give_exact_widths() -> None:
+    assert plain(clip(words("abc", "def"), 4)) == "abcd"
+    assert plain(filled(words("abc"), 5)) == "abc  "
+
+
+def test_a_strip_is_exactly_as_wide_as_asked() -> None:
+    for line in (words("short"), words("日本語" * 10), words("a" * 50, "b" * 50), ()):
+        drawn = strip(line, 33)
+        assert drawn.cell_length == 33
+        assert sum(s.cell_length for s in drawn) == 33
+
+
+def test_changed_columns_cover_what_differs() -> None:
+    old = (("01 ", "dim"), ("decode ", "decode"), ("62.1", ""), (" end", ""))
+    new = (("01 ", "dim"), ("decode ", "decode"), ("62.2", ""), (" end", ""))
+    assert changed(old, new, 40) == (10, 14)
+    assert changed(old, (*new, ("!", "")), 40) == (10, 40)
+    assert changed(old, (("01 ", "dim"), ("tool ", "tool"), ("62.1", ""), (" end", "")), 40) == (3, 40)

@@ -1,0 +1,175 @@
+"""Whole screens as text, at three sizes and in every condition of a run.
+
+After a deliberate change: `UPDATE_SCREENS=1 pytest tests/tui/test_screens.py`, then read the difference.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from conftest import Clocks
+from fake_run import Fake
+
+from windtunnel.tui.follow import Follower
+from windtunnel.tui.screens.fleet import Frame, Table, compose_frame
+from windtunnel.tui.theme import ASCII, TONES, UNICODE, Theme, cells_of, plain, strip
+from windtunnel.tui.view import View
+from windtunnel.tui.widgets.agents import SORTS
+
+GOLDEN = Path(__file__).parent / "screens"
+SIZES = [(80, 24), (120, 40), (200, 60)]
+
+
+def text_of(frame: Frame) -> str:
+    return "".join(plain(line).rstrip() + "\n" for line in frame.lines)
+
+
+@pytest.fixture(scope="module")
+def views(tmp_path_factory: pytest.TempPathFactory, running: Fake, failing: Fake, many: Fake) -> dict[str, View]:
+    """The run in each condition; everything is read once."""
+    base = tmp_path_factory.mktemp("runs")
+    clocks = Clocks()
+
+    def view(name: str, folder: Path, **options: object) -> View:
+        follower = Follower.open(folder, lambda: clocks.wall, lambda: clocks.monotonic, **options)
+        try:
+            return follower.poll()
+        finally:
+            follower.close()
+
+    folder = running.write(base / "run", summary=True)
+    broken = failing.write(base / "broken", summary=True)
+    killed = running.write(base / "killed", until=40.0)
+    os.utime(killed / "events.jsonl", (clocks.wall - 75, clocks.wall - 75))
+    os.utime(killed / "run.json", (clocks.wall - 75, clocks.wall - 75))
+    return {
+        "starting": view("starting", folder, at_s=1.2),
+        "running": view("running", folder, at_s=40.0),
+        "failures": view("failures", broken, at_s=40.0),
+        "finished": view("finished", folder),
+        "invalid": view("invalid", broken),
+        "died": view("died", killed),
+        "many": view("many", many.write(base / "many"), at_s=25.0),
+    }
+
+
+CONDITIONS = ["starting", "running", "failures", "finished", "invalid", "died", "many"]
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_screen(views: dict[str, View], condition: str, width: int, height: int) -> None:
+    frame = compose_frame(views[condition], Table(), width, height, Theme())
+    assert len(frame.lines) == height
+    for line in frame.lines:
+        assert sum(cells_of(text) for text, _ in line) <= width, plain(line)
+    golden = GOLDEN / f"{condition}-{width}x{height}.txt"
+    if os.environ.get("UPDATE_SCREENS"):
+        golden.parent.mkdir(exist_ok=True)
+        golden.write_text(text_of(frame))
+    assert text_of(frame) == golden.read_text()
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+@pytest.mark.parametrize(("width", "height"), SIZES)
+def test_ascii_says_the_same_without_any_other_character(
+    views: dict[str, View], condition: str, width: int, height: int
+) -> None:
+    rich = compose_frame(views[condition], Table(), width, height, Theme(UNICODE))
+    poor = compose_frame(views[condition], Table(), width, height, Theme(ASCII))
+    text = text_of(poor)
+    assert text.isascii()
+    assert len(poor.lines) == len(rich.lines)
+    assert poor.shown == rich.shown
+    for word in ("decode", "failed", "KV"):
+        assert (word in text) == (word in text_of(rich))
+
+
+def test_no_colour_means_none_and_states_stay_told_apart(views: dict[str, View]) -> None:
+    look = Theme(UNICODE, colour=False)
+    frame = compose_frame(views["running"], Table(), 120, 40, look)
+    for line in frame.lines:
+        for segment in strip(line, 120, colour=False):
+            assert segment.style is None or (segment.style.color is None and segment.style.bgcolor is None)
+    text = text_of(frame)
+    for glyph, word in (("▶", "decode"), ("▷", "prefill"), ("◆", "tool")):
+        assert f"{glyph} {word}" in text
+    # The bar is made of the states' glyphs where it cannot be made of colours.
+    bar = next(line for line in text.splitlines() if line.lstrip().startswith("agents"))
+    assert "▶▶▶" in bar
+    assert "◆◆" in bar
+
+
+def test_the_numbers_on_the_screen_are_the_views(views: dict[str, View]) -> None:
+    view = views["running"]
+    text = text_of(compose_frame(view, Table(), 120, 40, Theme()))
+    assert f"{round(view.out_rate):,} tok/s out" in text
+    assert f"cached {view.cached * 100:.1f}%" in text
+    assert f"in flight  {view.in_flight:>2.0f}  tool  {view.in_tool:>2.0f}  wait  {view.waiting:>2.0f}" in text
+    assert f"done  {view.done}" in text
+    rows = text.splitlines()
+    row = next(r for r in view.rows if r.state == "decode")
+    line = next(line for line in rows if line.startswith(f" {row.agent + 1:02d} "))
+    for figure in (f"{row.turn}/{row.turns}", f"{row.rate:.1f}", f"{row.ttft_s:.2f}", f"{row.doing.tokens}/"):
+        assert figure in line
+
+
+def test_every_sort_keeps_every_agent_and_puts_missing_values_last(views: dict[str, View]) -> None:
+    for key in SORTS:
+        frame = compose_frame(views["running"], Table(sort=key), 120, 40, Theme())
+        assert sorted(frame.order) == list(range(32))
+    rows = {r.agent: r for r in views["running"].rows}
+    order = compose_frame(views["running"], Table(sort="rate"), 120, 40, Theme()).order
+    rates = [rows[a].rate for a in order]
+    known = [r for r in rates if r is not None]
+    assert known == sorted(known, reverse=True)
+    assert rates[: len(known)] == known
+    backwards = compose_frame(views["running"], Table(sort="context", backwards=True), 120, 40, Theme()).order
+    contexts = [rows[a].context or 0 for a in backwards]
+    assert contexts == sorted(contexts)
+
+
+def test_the_filter_is_a_regular_expression_and_can_be_inverted(views: dict[str, View]) -> None:
+    rows = views["running"].rows
+    codex = {r.agent for r in rows if "codex" in r.title}
+    assert set(compose_frame(views["running"], Table(pattern="^.. \\w+ codex"), 120, 40, Theme()).order) == codex
+    others = compose_frame(views["running"], Table(pattern="!codex"), 120, 40, Theme())
+    assert set(others.order) == {r.agent for r in rows} - codex
+    # Totals stay of all agents.
+    assert f"{len(others.order)} of 32" in text_of(others)
+    assert "32 agents" in text_of(others)
+    assert compose_frame(views["running"], Table(pattern="(unfinished"), 120, 40, Theme()).order == ()
+
+
+def test_256_agents_scroll_with_the_cursor(views: dict[str, View]) -> None:
+    frame = compose_frame(views["many"], Table(cursor=200), 80, 24, Theme())
+    assert 200 in frame.shown
+    assert "of 256" in text_of(frame)
+    assert frame.marked == frame.first + frame.shown.index(200)
+    again = compose_frame(views["many"], frame.table, 80, 24, Theme())
+    assert again.shown == frame.shown
+
+
+def test_numbers_stand_still(views: dict[str, View]) -> None:
+    """Columns do not move between two moments: the head's names and every row's numbers end at the same cells."""
+    frame = compose_frame(views["running"], Table(), 120, 40, Theme())
+    lines = [plain(line) for line in frame.lines]
+    head = lines[frame.first - 1]
+    end = head.index("context") + len("context")
+    for line in lines[frame.first : frame.first + 30]:
+        assert line[end - 1] in "k0123456789–"
+        assert line[end] == " "
+
+
+def test_every_tone_is_readable_on_the_background() -> None:
+    def luminance(rgb: tuple[int, int, int]) -> float:
+        parts = [c / 255 / 12.92 if c / 255 <= 0.03928 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in rgb]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    ground = luminance((0x0B, 0x0E, 0x14))
+    for name, style in TONES.items():
+        if style.color is None or style.bgcolor is not None or name in {"faint", "rule", "idle"}:
+            continue
+        contrast = (luminance(tuple(style.color.get_truecolor())) + 0.05) / (ground + 0.05)
+        assert contrast >= 4.5, name
