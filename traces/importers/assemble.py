@@ -86,6 +86,9 @@ def _place(number: int, thread: ThreadDraft, ledger: Ledger, header: Header, rul
             names = exchange.schemas.names if exchange.schemas else ()
             front = (header.agent, header.agent_version or "", exchange.model or "", thread.role, *names)
             context = Context(ledger, front, thread.key)
+        if before is not None and before.end is not None and "start" in exchange.marks:
+            # tools that ran while the answer still streamed may have ended before it did
+            exchange.start = max(exchange.start or before.end, before.end)
         now = context.step(_turn(before, exchange, rules, first=step is None))
         if before is not None and step is not None:
             carried = before.output is not None and not exchange.reset

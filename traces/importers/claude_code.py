@@ -97,7 +97,8 @@ def read_session(main: Path, agents: Sequence[Path]) -> Imported:
         _meta(path, key, transcript)
     for record in read_records(main, notes[0]):
         transcript.read(_own(record) if alone else record, notes[0])
-    threads = transcript.finish(notes[0])
+    first, *others = transcript.finish(notes[0])
+    threads = [first, *sorted(others, key=lambda t: (t.exchanges[0].start or 0.0, t.key))]
     for path in compactions:
         notes.append(Notes(str(path)))
         _add_compaction(threads[0], path, notes[-1])

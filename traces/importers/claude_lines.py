@@ -26,6 +26,7 @@ from windtunnel.traces.importers.pieces import (
     Tool,
     ToolSchemas,
     text_piece,
+    title_of,
 )
 from windtunnel.traces.importers.records import (
     Notes,
@@ -61,6 +62,7 @@ class Transcript:
         self._answered: set[str] = set()
         self._shapes: dict[str, tuple[ToolSchemas | None, Draft | None]] = {}
         self._asked: dict[str, str] = {}
+        self._spawns: dict[str, dict[str, object]] = {}
         self._roots: dict[str, str] = {}
         self._latest_sidechain = ""
         self._in_file: set[str] = set()
@@ -98,6 +100,9 @@ class Transcript:
             if key in self.states and key not in self._in_file:
                 self._append_final(key, final)
         for state in self.states.values():
+            asked = self._spawns.get(state.thread.tool_call_id or "", {})
+            state.thread.role = text(asked.get("subagent_type")) or state.thread.role
+            state.thread.name = title_of(text(asked.get("description"))) or title_of(text(asked.get("subagent_type")))
             for key, exchange in state.by_id.items():
                 written = state.written[key]
                 exchange.output = Draft(
@@ -222,6 +227,7 @@ class Transcript:
             written.calls.append(Asked(tool_id, name, text_piece(arguments, "json")))
             if name in SPAWNERS:
                 self._asked[tool_id] = arguments
+                self._spawns[tool_id] = table(part.get("input"))
             if kind == "tool_use":
                 tool = Tool(tool_id, name, start=when)
                 self.tools[tool_id] = tool

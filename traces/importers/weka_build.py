@@ -255,6 +255,8 @@ def _call(number: int, p: _Placed, base: int | None) -> Call:
         end_s=_rounded(r.end),
         stop=r.stop,
         model=r.model,
+        # a sub-agent's times count from its start, which is its end less its duration
+        marks={"start": "derived", "first": "derived", "end": "derived"} if p.chain else {},
     )
 
 
