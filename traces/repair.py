@@ -1,7 +1,8 @@
 """From the lines of a trace file to a whole trace, whatever was lost.
 
-A call stands on its base call, its messages and their blocks; when one of these is missing the call cannot be replayed
-truthfully and is dropped, with everything that builds on it. What is left is numbered anew so that ids are positions.
+A call stands on its base call, its messages and their blocks. When one of these is missing and cannot be inferred from
+the rest (`rescue`), the call cannot be replayed truthfully and is dropped, with everything that builds on it. What is
+left is numbered anew so that ids are positions.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from windtunnel.traces.model import (
     Trace,
     Wait,
 )
+from windtunnel.traces.rescue import lost_blocks, lost_calls, lost_messages, used_blocks
 
 Item = Block | Message | ToolSet | Thread | Call | ToolRun | Wait | Header
 _T = TypeVar("_T", Block, Message, ToolSet, Thread, Call)
@@ -83,6 +85,7 @@ def assemble(header: Header, lines: Sequence[tuple[int, Item]], name: str, probl
     held = _Lines(name, problems)
     for number, obj in lines:
         held.put(number, obj)
+    _rescue(header, held)
     held.drop(held.messages, "message", _missing_blocks(held))
     held.drop(
         held.toolsets,
@@ -100,10 +103,31 @@ def assemble(header: Header, lines: Sequence[tuple[int, Item]], name: str, probl
     return _renumber(header, held)
 
 
+def _rescue(header: Header, held: _Lines) -> None:
+    """Put in what can be inferred from the rest, so that one bad line does not cost the calls after it."""
+    stand_ins = lost_messages(held.messages, held.blocks, held.calls)
+    messages = held.messages | {m.id: m for m in stand_ins}
+    blocks = lost_blocks(header.id, held.blocks, messages, held.toolsets, held.calls)
+    made = {b for m in stand_ins for b in m.blocks}
+    held.blocks |= blocks
+    for b in blocks.values():
+        if b.id not in made:
+            held.problem(None, f"block {b.id} is lost, a stand-in of {b.tokens} tokens takes its place")
+    for m in stand_ins:
+        if m.blocks[0] in blocks:
+            held.messages[m.id] = m
+            tokens = blocks[m.blocks[0]].tokens
+            held.problem(None, f"message {m.id} is lost, a stand-in of {tokens} tokens takes its place")
+    mended = lost_calls(held.blocks, held.messages, held.toolsets, held.calls)
+    held.calls |= mended
+    for i in mended:
+        held.problem(held.line_of["call", i], f"call {i} goes on from the last call before a lost one")
+
+
 def _missing_blocks(held: _Lines) -> dict[int, str]:
     lost: dict[int, str] = {}
     for m in held.messages.values():
-        for b in (*m.reasoning, *m.blocks, *(c.arguments for c in m.tool_calls)):
+        for b in used_blocks(m):
             if b not in held.blocks:
                 lost[m.id] = f"block {b} is lost"
                 break

@@ -36,13 +36,13 @@ __all__ = [
 
 _JSON_START = re.compile(r"[\[{]\s*(?:[\[{\"\]}\d]|$)")
 _LOG_START = re.compile(
-    r"\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR)\b|[\w./-]+:\d+:|[-d]r[w-]|E  |====="
-    r"|\d+[\t→:]|Traceback|\?\? |[ MAD][ MD] [\w.]"
+    r"\[?\d{4}-\d\d-\d\d|\[?\d\d:\d\d:\d\d|\[?(?:INFO|DEBUG|WARN|WARNING|ERROR)\b|[\w./-]+:\d+:|[-d]r[w-]"
+    r"|E  |=====|\d+[\t→:]|Traceback|\?\? |[ MAD][ MD] [\w.]"
 )
 _CODE_STARTS = (
     "def ", "class ", "import ", "from ", "return", "async ", "await ", "func ", "fn ", "pub ", "const ", "let ",
-    "var ", "function ", "export ", "if (", "for (", "while ", "elif ", "else:", "try:", "except ", "with ", "raise ", "self.",
-    "#include", "@", "//", "/*", "* ", "</", "+++ ", "--- ", "+", "SELECT ", "package ", "type ", "interface ", "use ",
+    "var ", "function ", "export ", "if (", "for (", "while ", "elif ", "else:", "try:", "except ", "with ", "raise ",
+    "self.", "#include", "@", "//", "/*", "* ", "</", "+++ ", "--- ", "+", "SELECT ", "package ", "type ", "interface ", "use ",
 )  # fmt: skip
 _CODE_ENDS = ("{", "}", ";", "(", "[", "):", "),", "],", "},", "]", "()", "\\", '",', "',", ">")
 _CODE_SIGNS = (" = ", "->", "=>", " == ", "::", "(self", "&&", "</")

@@ -95,16 +95,52 @@ def _damaged(small, tmp_path, pick, new):
 
 
 def test_broken_call_takes_what_builds_on_it_and_nothing_else(small, tmp_path):
-    line, result = _damaged(small, tmp_path, lambda o: o["type"] == "call" and o["id"] == 2, b'{"type":"call","id":2,')
-    trace = result.traces[0]
-    assert [c.usage.prompt for c in trace.calls] == [170, 40]
-    assert faults(trace) == []
+    """Nothing proves what the lost call's prompt was, as its follower's prompt was not recorded."""
+    last = replace(small.calls[3], usage=replace(small.calls[3].usage, prompt=None))
+    trace = replace(small, calls=(*small.calls[:3], last))
+    line, result = _damaged(trace, tmp_path, lambda o: o["type"] == "call" and o["id"] == 2, b'{"type":"call","id":2,')
+    found = result.traces[0]
+    assert [c.usage.prompt for c in found.calls] == [170, 40]
+    assert faults(found) == []
     assert any(p.line == line and p.reason.startswith("not JSON") for p in result.problems)
     assert any("call 3 is dropped" in p.reason for p in result.problems)
 
 
-def test_lost_block_in_the_middle_renumbers_the_rest(small, tmp_path):
-    line, result = _damaged(small, tmp_path, lambda o: o["type"] == "block" and o["id"] == 7, b"\x00\xff\xfe junk \x80")
+def test_calls_after_a_lost_call_go_on_from_the_one_before(small, tmp_path):
+    _, result = _damaged(small, tmp_path, lambda o: o["type"] == "call" and o["id"] == 2, b"\x00\x01")
+    trace = result.traces[0]
+    assert faults(trace) == []
+    assert [c.usage.prompt for c in trace.calls] == [170, 40, 332]
+    assert list(trace.prompts())[2][1] == list(small.prompts())[3][1]
+
+
+def test_a_lost_block_is_replaced_by_what_the_sums_say(small, tmp_path):
+    line, result = _damaged(small, tmp_path, lambda o: o["type"] == "block" and o["id"] == 9, b"\x00\xff\xfe junk \x80")
+    trace = result.traces[0]
+    assert faults(trace) == []
+    assert [b.tokens for b in trace.blocks] == [b.tokens for b in small.blocks]
+    assert trace.blocks[9].filler
+    assert trace.calls == small.calls
+    assert [p.line for p in result.problems] == [None, line]
+
+
+def test_a_lost_message_is_replaced_by_what_the_sums_say(small, tmp_path):
+    _, result = _damaged(small, tmp_path, lambda o: o["type"] == "message" and o["id"] == 3, b"[]")
+    trace = result.traces[0]
+    assert faults(trace) == []
+    assert trace.calls == small.calls
+    assert trace.message_tokens(3) == small.message_tokens(3) == 100
+
+
+def test_a_lost_block_that_nothing_tells_costs_its_calls_and_the_rest_is_renumbered(small, tmp_path):
+    """Without the sub-agent's recorded prompt, its lost system text cannot be inferred."""
+    calls = (
+        small.calls[0],
+        replace(small.calls[1], usage=replace(small.calls[1].usage, prompt=None)),
+        *small.calls[2:],
+    )
+    known = replace(small, calls=calls)
+    line, result = _damaged(known, tmp_path, lambda o: o["type"] == "block" and o["id"] == 7, b"\x00\xff\xfe junk \x80")
     trace = result.traces[0]
     assert faults(trace) == []
     assert [c.usage.prompt for c in trace.calls] == [170, 307, 332]
@@ -114,6 +150,23 @@ def test_lost_block_in_the_middle_renumbers_the_rest(small, tmp_path):
     assert trace.prompt_tokens() == {0: 170, 1: 307, 2: 332}
     assert any(p.line == line for p in result.problems)
     assert any("thread 1 is dropped" in p.reason for p in result.problems)
+
+
+@pytest.mark.parametrize("name", ["flaky-test", "memory-leak"])
+def test_any_single_lost_line_leaves_a_sound_trace(name, tmp_path):
+    whole = read_trace(library.path(name)).traces[0]
+    lines = encode_trace(whole).splitlines()
+    path = tmp_path / "x.jsonl"
+    kept = []
+    for at in range(1, len(lines), 7):
+        path.write_bytes(b"\n".join([*lines[:at], lines[at][: len(lines[at]) // 2], *lines[at + 1 :]]))
+        result = read_trace(path)
+        assert result.problems
+        trace = result.traces[0]
+        assert faults(trace) == []
+        kept.append(len(trace.calls) / len(whole.calls))
+    assert min(kept) > 0.7
+    assert sum(kept) / len(kept) > 0.97
 
 
 def test_lost_header_keeps_the_session(small, tmp_path):
