@@ -152,7 +152,7 @@ def test_a_session_brings_its_sub_agents(recorded: Path, answers: dict[str, dict
     assert sum(c.usage.prompt or 0 for c in trace.calls) == wire["sum_in"]
     assert sum(c.usage.cached or 0 for c in trace.calls) == wire["sum_cached"]
     assert len(trace.tool_runs) == wire["tool_calls"]
-    assert [(t.name, t.background, t.spawn_call is not None) for t in trace.threads[1:]] == [
+    assert sorted((t.name, t.background, t.spawn_call is not None) for t in trace.threads[1:]) == [
         (f"Investigate {agent}", True, True) for agent in "ABC"
     ]
     joined = {t for c in trace.calls_of(0) for t in c.joins}
