@@ -42,7 +42,8 @@ _LOG_START = re.compile(
 _CODE_STARTS = (
     "def ", "class ", "import ", "from ", "return", "async ", "await ", "func ", "fn ", "pub ", "const ", "let ",
     "var ", "function ", "export ", "if (", "for (", "while ", "elif ", "else:", "try:", "except ", "with ", "raise ",
-    "self.", "#include", "@", "//", "/*", "* ", "</", "+++ ", "--- ", "+", "SELECT ", "package ", "type ", "interface ", "use ",
+    "self.", "#include", "@", "//", "/*", "* ", "</", "+++ ", "--- ", "+", "SELECT ", "package ", "type ",
+    "interface ", "use ",
 )  # fmt: skip
 _CODE_ENDS = ("{", "}", ";", "(", "[", "):", "),", "],", "},", "]", "()", "\\", '",', "',", ">")
 _CODE_SIGNS = (" = ", "->", "=>", " == ", "::", "(self", "&&", "</")
