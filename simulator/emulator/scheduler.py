@@ -152,7 +152,8 @@ class Scheduler:
                 request.placeholders -= 1
                 self._cache(request, request.computed - request.placeholders)
             if first:
-                held = min(request.cached_blocks * self.limits.block_size, request.prompt_tokens)
+                kept = request.cached_blocks if self.limits.enable_prefix_caching else 0
+                held = min(kept * self.limits.block_size, request.prompt_tokens)
                 request.created = max(0, held - (request.hit or 0))
             if len(request.output) >= request.ends:
                 request.finished = request.reason
