@@ -1,7 +1,6 @@
 """Runs the lanes: who starts when, what is in flight, when it ends, and what a failure or an interrupt means."""
 
 import asyncio
-import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -14,6 +13,7 @@ from windtunnel.agents.expected import PrefixIndex
 from windtunnel.agents.plan import call_tokens, make_plan
 from windtunnel.agents.policy import usual_times
 from windtunnel.agents.prompt import Conversation, Options, Prepared
+from windtunnel.agents.reading import Reader, Reading
 from windtunnel.agents.sse import Parsed
 from windtunnel.simulator.results.store import RunWriter, TextLine
 from windtunnel.simulator.run.config import RunConfig
@@ -24,8 +24,6 @@ from windtunnel.simulator.run.window import Window
 
 StopKind = Literal["duration", "interrupted", "engine_gone", "failures"]
 PROGRESS_S = 0.25
-SLICE_NS = 500_000
-"""Parsing between two looks at the event loop never takes longer than this."""
 FAILED_SESSION_PAUSE_S = 1.0
 """A lane whose session failed waits this long, so that a refusing server is not hammered."""
 TAIL_CHARS = 120
@@ -50,11 +48,12 @@ class Driver:
         self.config = config
         self.clock = clock
         self.client = client
+        self.reader = Reader(keep_text=self.keeps_text)
         self.run_id = run_id
         self._prepared = prepared
         self._options = options
         self._writer = writer
-        self._origin = origin_ns
+        self.origin = origin_ns
         self.index = PrefixIndex(match_unit or 1)
         self._policy = config.policy()
         self._usual = usual_times([p.trace for p in prepared])
@@ -83,13 +82,13 @@ class Driver:
         return self.config.text or self.config.history == "live"
 
     def at(self, ns: int) -> int:
-        return ns - self._origin
+        return ns - self.origin
 
     def at_or_none(self, ns: int | None) -> int | None:
-        return None if ns is None else ns - self._origin
+        return None if ns is None else ns - self.origin
 
     def now(self) -> int:
-        return self.clock.now_ns() - self._origin
+        return self.clock.now_ns() - self.origin
 
     def emit(self, event: ev.Event) -> None:
         self._writer.emit(event)
@@ -211,25 +210,34 @@ class Driver:
         await self._throttle.acquire()  # type: ignore[no-untyped-call]
         return self.clock.now_ns() - began
 
-    def open(self, active: ActiveCall) -> None:
-        """A request goes out."""
-        self.active.add(active)
+    def opened(self, active: ActiveCall, raw: RawStream) -> None:
+        """A request is on its way."""
+        active.reading = self.reader.open(raw)
 
-    def close(self, active: ActiveCall, event: ev.CallEnd, parsed: Parsed) -> None:
+    def rest_of(self, reading: Reading) -> Parsed:
+        """Everything a given-up request had received."""
+        self.reader.live.pop(reading.raw.request_id, None)
+        while not reading.step():
+            pass
+        return reading.parser.finish(reading.raw.failure, reading.raw.detail)
+
+    def closed(self, active: ActiveCall, event: ev.CallEnd, parsed: Parsed) -> None:
+        """A request is over, one way or another."""
         self.active.discard(active)
         self.emit(event)
-        tokens = event.completion_tokens or 0
-        self.output_tokens += tokens - active.counted
+        self.output_tokens += (event.completion_tokens or sum(event.chunks.n)) - active.counted
         if event.t_first is not None and event.prompt_tokens is not None:
             self.prompt_tokens += event.prompt_tokens
-        if active.raw.t_write is not None:
-            self.dispatch_us.append((self.at(active.raw.t_write) - event.t_intended - event.throttled_ns) // 1000)
+        sent = None if active.reading is None else active.reading.raw.t_write
+        if sent is not None:
+            self.dispatch_us.append((self.at(sent) - event.t_intended - event.throttled_ns) // 1000)
         if event.failure is None and not event.cut:
             self.calls_ok += 1
         self.window.call_ended(active.agent, self.clock.now_ns())
         if event.failure in ("connect_refused", "engine_gone"):
             self.stop("engine_gone")
         if self.config.text and (parsed.text or parsed.reasoning or parsed.tool_calls):
+            calls = tuple({"id": i, "name": name, "arguments": args} for i, name, args in parsed.tool_calls)
             self._writer.text(
                 TextLine(
                     request_id=event.request_id,
@@ -239,16 +247,9 @@ class Driver:
                     call=event.call,
                     text=parsed.text,
                     reasoning=parsed.reasoning,
-                    tool_calls=tuple({"id": i, "name": n, "arguments": a} for i, n, a in parsed.tool_calls),
+                    tool_calls=calls,
                 )
             )
-
-    def chunks(self, raw: RawStream, parsed: Parsed) -> ev.Chunks:
-        if raw.t_sent is None or not parsed.chunk_t:
-            return ev.Chunks()
-        times = [(t - raw.t_sent) // 1000 for t in parsed.chunk_t]
-        deltas = [times[0], *(b - a for a, b in itertools.pairwise(times))]
-        return ev.Chunks(us=tuple(deltas), n=tuple(parsed.chunk_n))
 
     # -- progress
 
@@ -257,29 +258,22 @@ class Driver:
         while True:
             due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
             await self.clock.sleep_until(due)
-            await self._feed()
+            await self.reader.catch_up()
             self._emit_progress()
             self._writer.flush()
-
-    async def _feed(self) -> None:
-        """Parse what has arrived, giving the loop back after each slice."""
-        since = self.clock.now_ns()
-        for active in list(self.active):
-            active.feed()
-            tokens = active.parser.tokens_so_far
-            self.output_tokens += tokens - active.counted
-            active.counted = tokens
-            if self.clock.now_ns() - since > SLICE_NS:
-                await asyncio.sleep(0)
-                since = self.clock.now_ns()
 
     def _emit_progress(self) -> None:
         agents = []
         flying: set[int] = set()
         for active in sorted(self.active, key=lambda a: (a.agent, a.thread)):
-            tokens = active.parser.tokens_so_far
-            state: ev.AgentState = "decode" if tokens else ("prefill" if active.raw.t_sent else "queue")
-            tail = active.parser.tail[-TAIL_CHARS:] if self.config.text else ""
+            state: ev.AgentState = "queue"
+            tokens, tail = 0, ""
+            if active.reading is not None:
+                tokens = active.reading.parser.tokens_so_far
+                tail = active.reading.parser.tail[-TAIL_CHARS:] if self.config.text else ""
+                state = "decode" if tokens else "prefill"
+            self.output_tokens += tokens - active.counted
+            active.counted = tokens
             agents.append(
                 ev.AgentProgress(
                     agent=active.agent, thread=active.thread, call=active.call, state=state, tokens=tokens, tail=tail

@@ -5,13 +5,15 @@ that lateness of the client shows as a difference and never adds up.
 """
 
 import asyncio
+import itertools
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream
-from windtunnel.agents.expected import Trail
-from windtunnel.agents.prompt import PATHS, Conversation, Output
+from windtunnel.agents.expected import Match, Trail
+from windtunnel.agents.prompt import PATHS, Body, Conversation, Output
+from windtunnel.agents.reading import Reading
 from windtunnel.agents.session import (
     AbortCalls,
     Action,
@@ -27,7 +29,7 @@ from windtunnel.agents.session import (
     advance,
     start,
 )
-from windtunnel.agents.sse import Parsed, Parser, check_length
+from windtunnel.agents.sse import Parsed, check_length
 from windtunnel.simulator.run.deck import Draw
 
 if TYPE_CHECKING:
@@ -37,24 +39,16 @@ NS = 1_000_000_000
 
 
 class ActiveCall:
-    """A request in flight, with the parser that the progress task feeds."""
+    """A request in flight, as the screen shows it."""
 
-    def __init__(self, agent: int, thread: int, call: int, request_id: str, *, keep_text: bool) -> None:
+    def __init__(self, agent: int, thread: int, call: int) -> None:
         self.agent = agent
         self.thread = thread
         self.call = call
-        self.raw = RawStream(request_id=request_id)
-        self.parser = Parser(keep_text=keep_text)
+        self.reading: Reading | None = None
+        """None until the request is on its way."""
         self.counted = 0
         """Output tokens already added to the run's live total."""
-
-    def started(self, raw: RawStream) -> None:
-        self.raw = raw
-
-    def feed(self) -> None:
-        """Parse what has arrived since the last time."""
-        for at, data in self.raw.take():
-            self.parser.feed(at, data)
 
 
 class SessionRun:
@@ -197,84 +191,45 @@ class SessionRun:
 
     async def _call(self, thread: int, call_id: int, intended: int) -> None:
         driver = self.driver
-        call = self.plan.trace.calls[call_id]
         body = self.conversation.body(call_id)
         trail = self._trails.setdefault(thread, Trail())
-        expected = driver.index.sent(trail, body.kept_pieces, body.added_pieces, body.expected_prompt_tokens)
+        match = driver.index.sent(trail, body.kept_pieces, body.added_pieces, body.expected_prompt_tokens)
         turn, turns = self.plan.turn_of(call_id)
-        request_id = f"{driver.run_id}-{self.id}-{thread}-{call_id}"
-        driver.emit(
-            ev.CallStart(
-                t=driver.now(),
-                agent=self.agent,
-                session=self.id,
-                thread=thread,
-                call=call_id,
-                turn=turn,
-                turns=turns,
-                request_id=request_id,
-                t_intended=driver.at(intended),
-                expected_prompt_tokens=body.expected_prompt_tokens,
-                expected_cached_tokens=expected.rounded,
-                pinned_tokens=body.pinned_tokens,
-            )
+        started = ev.CallStart(
+            t=driver.now(),
+            agent=self.agent,
+            session=self.id,
+            thread=thread,
+            call=call_id,
+            turn=turn,
+            turns=turns,
+            request_id=f"{driver.run_id}-{self.id}-{thread}-{call_id}",
+            t_intended=driver.at(intended),
+            expected_prompt_tokens=body.expected_prompt_tokens,
+            expected_cached_tokens=match.rounded,
+            pinned_tokens=body.pinned_tokens,
         )
-        active = ActiveCall(self.agent, thread, call_id, request_id, keep_text=driver.keeps_text)
+        driver.emit(started)
+        active = ActiveCall(self.agent, thread, call_id)
+        driver.active.add(active)
         throttled = 0
-        cut: str | None = None
+        cancelled: asyncio.CancelledError | None = None
+        parsed: Parsed | None = None
         try:
             throttled = await driver.throttle()
-            driver.open(active)
-            await driver.client.stream(
-                PATHS[self.conversation.prepared.route], body.parts, request_id=request_id, on_start=active.started
+            path = PATHS[self.conversation.prepared.route]
+            raw = await driver.client.stream(
+                path, body.parts, request_id=started.request_id, on_start=lambda raw: driver.opened(active, raw)
             )
-        except asyncio.CancelledError:
-            cut = driver.call_fate()
-            raise
-        finally:
-            active.feed()
-            raw = active.raw
-            parsed = active.parser.finish(raw.failure if cut is None else cut, raw.detail)
-            ended = self._ended(active, parsed, cut, body.pinned_tokens)
-            event = ev.CallEnd(
-                t=driver.now(),
-                agent=self.agent,
-                session=self.id,
-                thread=thread,
-                call=call_id,
-                request_id=request_id,
-                t_intended=driver.at(intended),
-                t_sent=driver.at_or_none(raw.t_sent),
-                t_first=driver.at_or_none(parsed.t_first),
-                t_first_visible=driver.at_or_none(parsed.t_first_visible),
-                t_first_tool=driver.at_or_none(parsed.t_first_tool),
-                t_last=driver.at_or_none(parsed.t_last),
-                t_end=driver.at_or_none(raw.t_end),
-                throttled_ns=throttled,
-                prompt_tokens=parsed.prompt_tokens,
-                cached_tokens=parsed.cached_tokens,
-                expected_prompt_tokens=body.expected_prompt_tokens,
-                expected_cached_tokens=expected.rounded,
-                expected_cached_exact=expected.exact,
-                reprefilled_tokens=body.reprefilled_tokens,
-                completion_tokens=parsed.completion_tokens,
-                reasoning_tokens=parsed.reasoning_tokens,
-                pinned_tokens=body.pinned_tokens,
-                finish=parsed.finish,
-                failure=ended,
-                detail=raw.detail or parsed.detail,
-                cut=cut == "cut",
-                warmup=driver.window.phase == "warmup",
-                kind=call.kind,
-                recorded_cached_tokens=call.usage.cached,
-                recorded_latency_s=None
-                if call.end_s is None or call.start_s is None
-                else round(call.end_s - call.start_s, 6),
-                chunks=driver.chunks(raw, parsed),
-            )
-            driver.close(active, event, parsed)
+            parsed = await driver.reader.finish(raw)
+        except asyncio.CancelledError as error:
+            cancelled = error
+        event, parsed = self._call_end(started, body, match, active, parsed, throttled, cancelled is not None)
+        driver.closed(active, event, parsed)
+        if cancelled is not None:
+            raise cancelled
         self._calls_done += 1
-        if ended is None:
+        if event.failure is None:
             self._work_done += self.plan.work_of(call_id)
             output = Output(
                 text=parsed.text,
@@ -284,16 +239,77 @@ class SessionRun:
                 tokens=parsed.completion_tokens,
             )
             driver.index.generated(trail, self.conversation.ended(call_id, output))
-        end = raw.t_end if raw.t_end is not None else driver.clock.now_ns()
-        self._inputs.put_nowait((CallEnded(thread, call_id, ok=ended is None, reason=ended), end))
+        end = driver.clock.now_ns() if event.t_end is None else event.t_end + driver.origin
+        self._inputs.put_nowait((CallEnded(thread, call_id, ok=event.failure is None, reason=event.failure), end))
 
-    def _ended(self, active: ActiveCall, parsed: Parsed, cut: str | None, pinned: int) -> str | None:
-        """Name of the failure; None for a completed or a cut call."""
-        if cut is not None:
-            return None if cut == "cut" else cut
-        return active.raw.failure or parsed.failure or check_length(parsed, pinned)
+    def _call_end(
+        self,
+        started: ev.CallStart,
+        body: Body,
+        match: Match,
+        active: ActiveCall,
+        parsed: Parsed | None,
+        throttled: int,
+        cancelled: bool,
+    ) -> tuple[ev.CallEnd, Parsed]:
+        """What became of a request. `parsed` is None for one that was given up: then what had arrived counts."""
+        driver = self.driver
+        reading = active.reading
+        raw = RawStream(request_id=started.request_id) if reading is None else reading.raw
+        if parsed is None:
+            parsed = Parsed() if reading is None else driver.rest_of(reading)
+        ended_well = raw.t_end is not None and raw.failure is None
+        fate = driver.call_fate() if cancelled and not ended_well else None
+        failure = raw.failure or parsed.failure or check_length(parsed, body.pinned_tokens)
+        if fate is not None:
+            failure = None if fate == "cut" else fate
+        call = self.plan.trace.calls[started.call]
+        recorded = None if call.end_s is None or call.start_s is None else round(call.end_s - call.start_s, 6)
+        event = ev.CallEnd(
+            t=driver.now(),
+            agent=self.agent,
+            session=self.id,
+            thread=started.thread,
+            call=started.call,
+            request_id=started.request_id,
+            t_intended=started.t_intended,
+            t_sent=driver.at_or_none(raw.t_sent),
+            t_first=driver.at_or_none(parsed.t_first),
+            t_first_visible=driver.at_or_none(parsed.t_first_visible),
+            t_first_tool=driver.at_or_none(parsed.t_first_tool),
+            t_last=driver.at_or_none(parsed.t_last),
+            t_end=driver.at_or_none(raw.t_end),
+            throttled_ns=throttled,
+            prompt_tokens=parsed.prompt_tokens,
+            cached_tokens=parsed.cached_tokens,
+            expected_prompt_tokens=body.expected_prompt_tokens,
+            expected_cached_tokens=match.rounded,
+            expected_cached_exact=match.exact,
+            reprefilled_tokens=body.reprefilled_tokens,
+            completion_tokens=parsed.completion_tokens,
+            reasoning_tokens=parsed.reasoning_tokens,
+            pinned_tokens=body.pinned_tokens,
+            finish=parsed.finish,
+            failure=failure,
+            detail=raw.detail or parsed.detail,
+            cut=fate == "cut",
+            warmup=driver.window.phase == "warmup",
+            kind=call.kind,
+            recorded_cached_tokens=call.usage.cached,
+            recorded_latency_s=recorded,
+            chunks=chunks_of(raw, parsed),
+        )
+        return event, parsed
 
     @property
     def in_tool(self) -> bool:
         """Some thread of the session is in a tool's time."""
         return any(wait.cause == "tool" for wait in self._waits.values())
+
+
+def chunks_of(raw: RawStream, parsed: Parsed) -> ev.Chunks:
+    """Arrivals as differences in microseconds; each is rounded from the absolute time, so that errors do not add up."""
+    if raw.t_sent is None or not parsed.chunk_t:
+        return ev.Chunks()
+    times = [(t - raw.t_sent) // 1000 for t in parsed.chunk_t]
+    return ev.Chunks(us=(times[0], *(b - a for a, b in itertools.pairwise(times))), n=tuple(parsed.chunk_n))

@@ -14,7 +14,7 @@ from windtunnel.agents.isolation import as_text, make_salt, make_tag
 from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, Route, prepare
 from windtunnel.agents.rendering import Rendering
 from windtunnel.simulator.engines.base import Resolved
-from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering
+from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, measure_texts
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.link import Link
 from windtunnel.traces.errors import EngineError, UsageError
@@ -25,6 +25,8 @@ from windtunnel.traces.model import Trace
 Talk = Callable[[str], None]
 PROOFS = 4
 """A session whose largest call turns out too long is fitted again with less room, at most this often."""
+NEAR = 0.01
+"""A largest call off by more than this share of its recorded prompt is rendered again with counted texts."""
 SPARE = 16
 """Tokens of extra room when a session is fitted again."""
 
@@ -247,9 +249,7 @@ class Proof(Struct, frozen=True):
         """The rendered trace and the tokens of its largest call; None when it cannot be made to fit."""
         room = self.limit
         for _ in range(PROOFS):
-            prepared = prepare(trace, self.route, self.rendering)
-            largest = max((c.id for c in trace.calls), key=lambda c: prepared.prompt_tokens(c) + prepared.pinned[c])
-            total = await self.count(prepared, largest) + prepared.pinned[largest]
+            prepared, total = await self._rendered(trace)
             if self.limit is None or room is None or total <= self.limit:
                 return prepared, total
             room -= total - self.limit + SPARE
@@ -258,6 +258,23 @@ class Proof(Struct, frozen=True):
                 return None
             trace = fitted[0]
         return None
+
+    async def _rendered(self, trace: Trace) -> tuple[Prepared, int]:
+        """Rendered so that the largest call's prompt is as long as the trace says, and that call's tokens.
+
+        A recorded text that is cut or continued to its recorded length is cut by proportion; where that missed, the
+        results are counted and rendered once more.
+        """
+        prepared = prepare(trace, self.route, self.rendering)
+        largest = max((c.id for c in trace.calls), key=lambda c: prepared.prompt_tokens(c) + prepared.pinned[c])
+        prompt = await self.count(prepared, largest)
+        wanted = trace.prompt_tokens()[largest]
+        texts = prepared.fitted_texts() if abs(prompt - wanted) > NEAR * wanted else {}
+        if texts and self.tokenizer is not None:
+            measured = (self.rendering.measured or {}) | await measure_texts(self.tokenizer, texts)
+            prepared = prepare(trace, self.route, msgspec.structs.replace(self.rendering, measured=measured))
+            prompt = await self.count(prepared, largest)
+        return prepared, prompt + prepared.pinned[largest]
 
     async def count(self, prepared: Prepared, call: int) -> int:
         """Prompt tokens of one call. Its history is what was recorded: nothing was generated yet."""

@@ -9,7 +9,7 @@ import signal
 import socket
 import sys
 import time
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from windtunnel.agents.client import StreamClient, parse_target
 from windtunnel.agents.clock import RealClock
 from windtunnel.simulator.engines.base import detect, open_session, root_of
 from windtunnel.simulator.engines.launch import EMULATOR, Launched, expand
-from windtunnel.simulator.results.store import ENGINE_LOG, RunWriter
+from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import render_summary
@@ -32,12 +32,13 @@ from windtunnel.simulator.run.link import Link
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer
-from windtunnel.traces.errors import WindtunnelError
+from windtunnel.traces.errors import EngineError
 from windtunnel.traces.model import Trace
 from windtunnel.traces.sources import load
 
 SCRAPE_S = 1.0
 GPU_S = 1.0
+SETTLE_S, SETTLE_TRIES = 0.2, 15
 FAILED, INTERRUPTED = 1, 130
 
 
@@ -67,6 +68,33 @@ def _loop_factory() -> Any:
     except ImportError:
         return None
     return uvloop.new_event_loop
+
+
+def _counters(sample: ev.EngineSample) -> tuple[float | None, ...]:
+    return sample.prompt_tokens, sample.generation_tokens, sample.prefix_hits, sample.requests_finished
+
+
+async def _stop(launched: Launched) -> None:
+    """Stop the engine; trouble with that must not hide what was measured."""
+    try:
+        await launched.stop()
+    except EngineError as error:
+        talk(f"warning: {error}")
+
+
+def _tidy(writer: RunWriter) -> None:
+    """A run that never began leaves no empty files, only its engine's log."""
+    writer.close()
+    for path in [*writer.path.glob("*.jsonl")]:
+        if not path.stat().st_size and not (writer.path / RUN_FILE).exists():
+            path.unlink()
+
+
+def _own_version() -> str:
+    try:
+        return version("windtunnel")
+    except PackageNotFoundError:
+        return "not installed"
 
 
 def talk(text: str) -> None:
@@ -106,7 +134,8 @@ class Run:
                 )
             return await self._against(launched.url, launched, writer)
         finally:
-            await launched.stop()
+            await _stop(launched)
+            _tidy(writer)
 
     def _create(self) -> RunWriter:
         out = None if self.config.out is None else Path(self.config.out)
@@ -197,17 +226,32 @@ class Run:
             watcher = tasks.pop() if self.screen else None
             await samplers.cancelled(tasks)
             await client.close()
-        with contextlib.suppress(WindtunnelError):
-            await scrape()  # what the engine counted in the end; a dead one has nothing to say
+        if scraper is not None:
+            await self._settle(scraper, driver)
         status, reason = self._outcome(driver)
         writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
         writer.flush()
         summary = recompute(writer.path)
         writer.write_summary(summary)
         if launched is not None:
-            await launched.stop()
+            await _stop(launched)
         await self._leave(watcher, status)
         return summary
+
+    async def _settle(self, scraper: Scraper, driver: Driver) -> None:
+        """What the engine counted in the end: it publishes a step's counts a little after the step's last chunk."""
+        last: ev.EngineSample | None = None
+        for _ in range(SETTLE_TRIES):
+            sample = await scraper.once(driver.now())
+            if sample is None:  # a dead engine has nothing to say
+                break
+            if last is not None and not sample.running and _counters(sample) == _counters(last):
+                last = sample
+                break
+            last = sample
+            await driver.clock.sleep(SETTLE_S)
+        if last is not None:
+            driver.emit(last)
 
     async def _leave(self, watcher: asyncio.Task[None] | None, status: str) -> None:
         """Wait until the person closes the screen, unless the run was stopped."""
@@ -253,7 +297,7 @@ class Run:
         resolved = link.resolved
         return {
             "run_id": self.run_id,
-            "windtunnel": version("windtunnel"),
+            "windtunnel": _own_version(),
             "python": sys.version.split()[0],
             "host": socket.gethostname(),
             "pid": os.getpid(),
