@@ -15,9 +15,10 @@ from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.help import HelpScreen
 from windtunnel.tui.screens.leave import Answer, LeaveScreen
-from windtunnel.tui.theme import BACKGROUND, Theme
+from windtunnel.tui.theme import BACKGROUND, Line, Theme
 from windtunnel.tui.transcript import Story
 from windtunnel.tui.view import View
+from windtunnel.tui.widgets.header import closing
 
 STOP, DETACH = 0, 3
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
@@ -27,6 +28,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 SIGNALLED = 128
 LINGER_S = 8.0
 """How long the result stays with --exit-when-done."""
+MESSAGE_S = 5.0
 Mode = Literal["watch", "view"]
 
 
@@ -57,7 +59,6 @@ class Viewer(App[int]):
     HelpScreen, LeaveScreen {{ background: {BACKGROUND} 70%; }}
     Screen.plain {{ background: ansi_default; }}
     Input {{ background: #141a24; color: #f0f3f6; }}
-    ToastRack {{ dock: bottom; }}
     """
 
     def __init__(
@@ -83,6 +84,8 @@ class Viewer(App[int]):
         self.fleet = FleetScreen(look)
         self.ticks_after_end = 0
         self.hear_signals = False
+        self.message: Line = ()
+        self.message_ticks = 0
 
     def on_mount(self) -> None:
         if self.hear_signals:
@@ -97,6 +100,10 @@ class Viewer(App[int]):
     def tick(self) -> None:
         """One round: read, show, and leave when the run is over and nobody has to be asked."""
         self.view = self.source.poll()
+        self.message_ticks -= 1
+        if self.view.ending is not None and isinstance(self.screen, LeaveScreen):
+            # What it asks has answered itself.
+            self.screen.dismiss("stay")
         self.show()
         if self.view.ending is None or not self.exit_when_done:
             return
@@ -108,12 +115,24 @@ class Viewer(App[int]):
         """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
         for screen in reversed(self.screen_stack):
             if isinstance(screen, FleetScreen | AgentScreen):
-                screen.update_view(self.view, self.closes_in_s)
+                screen.update_view(self.view, self.aside)
                 return
 
     def _push(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
         screen.set_class(not self.look.colour, "plain")
         self.push_screen(screen, then)
+
+    @property
+    def aside(self) -> Line:
+        """What the footer says at its right end: the latest message, or when the screen closes."""
+        if self.message_ticks > 0:
+            return self.message
+        return () if self.closes_in_s is None else closing(self.closes_in_s)
+
+    def say(self, text: str, tone: str = "good") -> None:
+        """Shows a message in the footer for some seconds."""
+        self.message, self.message_ticks = ((text, tone),), round(MESSAGE_S / (self.tick_s or TICK_S))
+        self.show()
 
     @property
     def closes_in_s(self) -> float | None:
@@ -154,6 +173,6 @@ class Viewer(App[int]):
         try:
             path.write_text(self.draw_svg(), encoding="utf-8")
         except OSError as error:
-            self.notify(f"the picture could not be saved ({error.strerror}): {path}", severity="error")
+            self.say(f"could not be saved ({error.strerror}): {path}", "bad")
             return
-        self.notify(f"saved {path}")
+        self.say(f"saved {path}")

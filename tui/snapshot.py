@@ -155,12 +155,12 @@ def _concluded(view: View, summary: Summary) -> View:
 def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
     """The result in the order of importance."""
 
-    def spread(d: Distribution | None, scale: float = 1.0) -> str:
-        return "–" if d is None else f"{seconds(d.p50 * scale)} / {seconds(d.p90 * scale)}"
+    def spread(d: Distribution | None, unit: str, scale: float = 1.0) -> str:
+        return "–" if d is None else f"{seconds(d.p50 * scale)} / {seconds(d.p90 * scale)} {unit}"
 
     return (
-        ("TTFT p50 / p90 s", spread(summary.ttft_s)),
-        ("TPOT p50 / p90 ms", spread(summary.tpot_s, 1000)),
+        ("TTFT p50 / p90", spread(summary.ttft_s, "s")),
+        ("TPOT p50 / p90", spread(summary.tpot_s, "ms", 1000)),
         ("sessions/h", tenths(summary.session_equivalents_per_hour)),
         (
             "cached",

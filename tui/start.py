@@ -37,8 +37,13 @@ def _run(arguments: argparse.Namespace) -> int:
         at_s=arguments.at,
         whole=arguments.svg is not None,
     )
-    if arguments.svg is not None:
-        return _picture(follower, arguments)
+    try:
+        return _picture(follower, arguments) if arguments.svg is not None else _watch(follower, arguments)
+    finally:
+        follower.close()
+
+
+def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("the viewer needs a terminal on stdin and stderr: use --svg FILE for a picture without one")
     app = Viewer(

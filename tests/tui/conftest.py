@@ -10,7 +10,7 @@ from windtunnel.tui.follow import Follower
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from fake_run import Fake  # noqa: E402 -- tests are no package
+from fake_run import Fake
 
 
 class Clocks:

@@ -297,7 +297,7 @@ class Fake:
 
     def samples(self, t: int) -> None:
         running = sum(live[2] == "decode" for live in self.live.values())
-        usage = min(self.kv_top, self.kv_top * (t / NS) / 40 + 0.02 * self.rng.random()) if self.live else 0.0
+        usage = min(self.kv_top, self.kv_top * (t / NS) / 14 + 0.02 * self.rng.random()) if self.live else 0.0
         queued = len(self.live) - running
         if usage > 0.75 and self.rng.random() < 0.1:
             self.preempted += 1

@@ -1,6 +1,7 @@
 from fractions import Fraction
 
 import pytest
+
 from windtunnel.tui.figures import ceiling, clock, count, millis, percent, seconds, tenths, whole
 
 

@@ -33,7 +33,9 @@ def test_totals_are_the_folds(running: Fake, tmp_path: Path, follow: Open) -> No
     assert sum(view.states().values()) == 32
 
 
-def test_a_growing_file_is_followed_across_cut_lines(running: Fake, tmp_path: Path, follow: Open, clocks: Clocks) -> None:
+def test_a_growing_file_is_followed_across_cut_lines(
+    running: Fake, tmp_path: Path, follow: Open, clocks: Clocks
+) -> None:
     running_now = Fake(4, 20.0)
     running_now.alive = True
     folder = running_now.write(tmp_path / "run", until=-1.0)

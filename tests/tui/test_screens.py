@@ -4,7 +4,6 @@ After a deliberate change: `UPDATE_SCREENS=1 pytest tests/tui/test_screens.py`, 
 """
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest

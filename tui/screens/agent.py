@@ -9,8 +9,8 @@ from textual.screen import Screen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.widgets.compose import filled, pad, spread
-from windtunnel.tui.widgets.header import closing, status_line, title_line
+from windtunnel.tui.widgets.compose import clip, filled, pad, spread
+from windtunnel.tui.widgets.header import status_line, title_line
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import bar
 from windtunnel.tui.widgets.story import Paragraphs, about_lines, tail_of, turns_head, turns_table
@@ -48,7 +48,7 @@ def side_lines(rows: tuple[Row, ...], agent: int, height: int, look: Theme) -> l
     return lines
 
 
-def footer(width: int, follows: bool, closes_in_s: float | None) -> Line:
+def footer(width: int, follows: bool, aside: Line) -> Line:
     keys = [
         (9, "escape", "back"),
         (7, "up down", "scroll"),
@@ -60,7 +60,7 @@ def footer(width: int, follows: bool, closes_in_s: float | None) -> Line:
     ]
     parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]
     mode: Line = (("following", "good") if follows else ("scrolled back", "warn"),)
-    return spread(parts, [(10, mode if closes_in_s is None else closing(closes_in_s))], width)
+    return spread(parts, [(0, clip(aside, width - 4)) if aside else (10, mode)], width)
 
 
 class AgentScreen(Screen[None]):
@@ -89,14 +89,14 @@ class AgentScreen(Screen[None]):
         """Lines scrolled back from the end."""
         self.paragraphs = Paragraphs(look.glyphs)
         self.view = View()
-        self.closes_in_s: float | None = None
+        self.aside: Line = ()
         self.length = 0
 
     def compose(self) -> ComposeResult:
         yield self.body
 
-    def update_view(self, view: View, closes_in_s: float | None) -> None:
-        self.view, self.closes_in_s = view, closes_in_s
+    def update_view(self, view: View, aside: Line) -> None:
+        self.view, self.aside = view, aside
         self.draw()
 
     def draw(self) -> None:
@@ -127,7 +127,7 @@ class AgentScreen(Screen[None]):
             left = side_lines(self.view.rows, self.agent, len(right), self.look)
             left += [()] * (len(right) - len(left))
             right = [(*filled(a, SIDE - 1), (glyphs.axis, "rule"), *b) for a, b in zip(left, right, strict=True)]
-        return [*top, *right, footer(width, self.back == 0, self.closes_in_s)]
+        return [*top, *right, footer(width, self.back == 0, self.aside)]
 
     def on_mount(self) -> None:
         self.draw()

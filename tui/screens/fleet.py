@@ -15,9 +15,9 @@ from textual.widgets import Input
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.agents import SORTS, arranged, columns, head, row_line
-from windtunnel.tui.widgets.compose import Part, cut, spread
+from windtunnel.tui.widgets.compose import Part, clip, cut, spread
 from windtunnel.tui.widgets.engine import engine_line
-from windtunnel.tui.widgets.header import agents_line, closing, result_lines, status_line, title_line, why_line
+from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import graph
 
@@ -91,7 +91,7 @@ def compose_frame(
     look: Theme,
     *,
     footer: bool = True,
-    closes_in_s: float | None = None,
+    aside: Line = (),
 ) -> Frame:
     """The screen's lines. A pure function: the same view, table and size give the same lines."""
     glyphs = look.glyphs
@@ -122,7 +122,7 @@ def compose_frame(
         lines += _empty(view, table, width)
     lines += [()] * (height - len(lines) - (1 if footer else 0))
     if footer:
-        lines.append(footer_line(view, table, width, closes_in_s))
+        lines.append(footer_line(view, table, width, aside))
     marked = first + position - top if shown else None
     return Frame(
         lines=tuple(lines[:height]),
@@ -158,7 +158,7 @@ def _empty(view: View, table: Table, width: int) -> list[Line]:
     return [(), (("  ", ""), (cut(text, width - 4), "dim"))]
 
 
-def footer_line(view: View, table: Table, width: int, closes_in_s: float | None) -> Line:
+def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
     keys = [
         (9, "enter", "open"),
         (6, "/", "filter"),
@@ -170,8 +170,8 @@ def footer_line(view: View, table: Table, width: int, closes_in_s: float | None)
     ]
     parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]
     right: list[Part] = [(1, ((view.run, "faint"),))] if width >= 100 else []
-    if closes_in_s is not None:
-        right = [(10, closing(closes_in_s))]
+    if aside:
+        right = [(0, clip(aside, width - 4))]
     return spread(parts, right, width, "   " if width >= 100 else "  ")
 
 
@@ -204,7 +204,7 @@ class FleetScreen(Screen[None]):
         self.look = look
         self.body = Lines(look, id="fleet")
         self.view = View()
-        self.closes_in_s: float | None = None
+        self.aside: Line = ()
         self.table = Table()
         self.frame: Frame | None = None
         self.filter_box = Input(
@@ -219,8 +219,8 @@ class FleetScreen(Screen[None]):
     def viewer(self) -> "Viewer":
         return cast("Viewer", self.app)
 
-    def update_view(self, view: View, closes_in_s: float | None = None) -> None:
-        self.view, self.closes_in_s = view, closes_in_s
+    def update_view(self, view: View, aside: Line = ()) -> None:
+        self.view, self.aside = view, aside
         self.draw()
 
     def draw(self) -> None:
@@ -235,7 +235,7 @@ class FleetScreen(Screen[None]):
             height - (1 if typing else 0),
             self.look,
             footer=not typing,
-            closes_in_s=self.closes_in_s,
+            aside=self.aside,
         )
         self.frame, self.table = frame, frame.table
         self.body.show(frame.lines, frame.marked)

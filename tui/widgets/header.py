@@ -69,7 +69,7 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
         return (*state, (f"  {clock(view.elapsed_s)}", "strong"))
     tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
     word = {"warmup": "warm-up"}.get(view.phase, view.phase)
-    size = 9 if width >= 100 else len(word) + 1
+    size = 10 if width >= 100 else len(word) + 1
     if view.phase == "steady" and view.total_s:
         return (
             (f"{word:<{size}}", f"{tone} bold"),
@@ -109,8 +109,8 @@ def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
     left: list[Part] = [
         (0, phase_part(view, width, glyphs)),
         (9, rate),
-        (5, reading),
-        (4, ceiling if wide else cached),
+        (4, reading),
+        (5, ceiling if wide else cached),
     ]
     if view.phase in {"starting", "preparing"} and view.note and view.ending is None:
         left = [(0, phase_part(view, width, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]

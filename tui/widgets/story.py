@@ -135,20 +135,20 @@ def turns_table(story: Story, width: int, rows: int, glyphs: Glyphs) -> list[Lin
 
 
 def wrapped(text: str, width: int, limit: int, glyphs: Glyphs) -> list[str]:
-    """The text in at most `limit` lines of `width` cells; what is left out is counted."""
-    lines: list[str] = []
+    """The text in at most `limit` lines of `width` cells; what is left out is counted in its own lines."""
     raw = [line.expandtabs(4) for line in text.replace("\r", "").split("\n")]
     while raw and not raw[-1].strip():
         raw.pop()
+    lines: list[str] = []
+    begun: list[int] = []
     for i, line in enumerate(raw):
         printable = "".join(c if c.isprintable() else " " for c in line)
-        lines += textwrap.wrap(printable, width, replace_whitespace=False, drop_whitespace=True) or [""]
+        parts = textwrap.wrap(printable, width, replace_whitespace=False) or [""]
+        lines += parts
+        begun += [i] * len(parts)
         if len(lines) > limit:
-            left = len(raw) - i - 1
-            return [
-                *lines[: limit - 1],
-                f"{glyphs.ellipsis} {left + 1} more lines" if left else lines[limit - 1] + glyphs.ellipsis,
-            ]
+            hidden = len(raw) - begun[limit - 1]
+            return [*lines[: limit - 1], f"{glyphs.ellipsis} {hidden} more {'line' if hidden == 1 else 'lines'}"]
     return lines
 
 
