@@ -34,7 +34,12 @@ def play(*, leap: bool, asynchronous: bool, blocks: int, name: str, seqs: int = 
         at += int(rng.integers(0, 400_000_000))
         prompt = np.concatenate([shared, rng.integers(0, 1000, size=int(rng.integers(1, 600))).astype(np.uint32)])
         request = Request(
-            str(i), prompt, Counting(1000 * (i % 3)), int(rng.integers(1, 300)), block_size=16, arrival=i,
+            str(i),
+            prompt,
+            Counting(1000 * (i % 3)),
+            int(rng.integers(1, 300)),
+            block_size=16,
+            arrival=i,
             ends=int(rng.integers(1, 250)),
         )
         arrivals.append((at, request))

@@ -23,7 +23,11 @@ def make(blocks: int = 100, *, seqs: int = 8, budget: int = 64, size: int = 4, *
 
 def ask(key: str, prompt: int | Sequence[int], out: int = 4, *, size: int = 4, **more: object) -> Request:
     """A request; a number of tokens stands for tokens that nobody else has."""
-    ids = [int.from_bytes(key.encode()) % 4000 * 1000 + i for i in range(prompt)] if isinstance(prompt, int) else list(prompt)
+    ids = (
+        [int.from_bytes(key.encode()) % 4000 * 1000 + i for i in range(prompt)]
+        if isinstance(prompt, int)
+        else list(prompt)
+    )
     return Request(key, np.array(ids, dtype=np.uint32), Same(), out, block_size=size, **more)
 
 

@@ -1,0 +1,118 @@
+"""GPUs, models, what fits, and step times against measured points."""
+
+import pytest
+
+from windtunnel.simulator.emulator import facts
+from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.emulator.steptime import StepTime, graph_size
+from windtunnel.traces.errors import EngineError, UsageError
+
+
+def test_every_row_has_a_source() -> None:
+    for row in [*facts.gpus().values(), *facts.models().values()]:
+        assert row.source
+    assert facts.UNVERIFIED in facts.gpu("rtx-5090").source
+    assert facts.UNVERIFIED not in facts.model("llama-3.1-8b").source
+
+
+def test_names_are_forgiving() -> None:
+    assert facts.gpu("RTX_PRO_6000") is facts.gpus()["rtx-pro-6000"]
+    assert facts.model("Qwen/Qwen3-Coder-30B-A3B-Instruct") is facts.models()["qwen3-coder-30b-a3b"]
+    with pytest.raises(UsageError, match=r"--gpu H900 is not in the table: use one of a100, "):
+        facts.gpu("H900")
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("qwen3-coder-30b-a3b", 98_304),
+        ("gpt-oss-20b", 24_576),
+        ("gpt-oss-120b", 36_864),
+        ("llama-3.1-8b", 131_072),
+        ("deepseek-v3.1", 70_272),
+    ],
+)
+def test_kv_bytes_are_those_of_the_published_configurations(name: str, expected: int) -> None:
+    assert facts.kv_bytes(facts.model(name), "auto") == expected
+    assert facts.kv_bytes(facts.model(name), "fp8_e4m3") == expected / 2
+
+
+def test_blocks_that_fit_a_4090_are_those_a_real_vllm_reported() -> None:
+    # vLLM 0.19 on an RTX 4090 with Llama-3.1-8B: 2,588 blocks at 0.90 (LLMServingSim, bench/examples).
+    blocks = parse(
+        ["--gpu", "rtx-4090", "--model", "llama-3.1-8b", "--max-model-len", "32768", "--gpu-memory-utilization", "0.9"]
+    ).limits.num_gpu_blocks
+    print(f"blocks: {blocks}, measured 2588")
+    assert blocks == pytest.approx(2588, rel=0.02)
+
+
+def test_a_model_that_does_not_fit_is_an_engine_error() -> None:
+    with pytest.raises(EngineError, match="No available memory for the cache blocks"):
+        parse(["--gpu", "rtx-4090", "--model", "llama-3.1-70b"])
+    with pytest.raises(EngineError, match=r"estimated maximum model length is \d+"):
+        parse(["--gpu", "rtx-4090", "--model", "llama-3.1-8b"])
+    assert (
+        parse(["--gpu", "rtx-4090", "--model", "llama-3.1-8b", "--max-model-len", "auto"]).limits.max_model_len < 50_000
+    )
+
+
+MEASURED = [
+    # GPU, model, sequences, prompt, output, TPOT ms (facts: AIConfigurator silicon sample, measured points 5-14)
+    ("b200", "gpt-oss-120b", 4, 1024, 1024, 3.49),
+    ("b200", "gpt-oss-120b", 16, 1024, 1024, 5.84),
+    ("b200", "gpt-oss-120b", 64, 1024, 1024, 10.50),
+    ("b200", "gpt-oss-120b", 128, 1024, 1024, 13.45),
+    ("b200", "gpt-oss-120b", 8, 8192, 1024, 4.91),
+    ("b200", "gpt-oss-120b", 32, 8192, 1024, 9.70),
+    ("b200", "gpt-oss-120b", 128, 8192, 1024, 21.37),
+    ("h200", "gpt-oss-120b", 4, 8192, 1024, 7.08),
+    ("h200", "gpt-oss-120b", 16, 8192, 1024, 15.75),
+    ("h200", "gpt-oss-120b", 64, 8192, 1024, 41.83),
+]
+
+
+def test_decode_steps_are_near_the_measured_ones() -> None:
+    errors = []
+    for name, served, sequences, prompt, output, measured in MEASURED:
+        model = facts.model(served)
+        context = prompt + output // 2
+        step = StepTime(facts.gpu(name), model).seconds(
+            sequences, sequences, sequences * context, sequences * min(context, model.window)
+        )
+        errors.append(step * 1e3 / measured - 1)
+        print(
+            f"{name} {served} x{sequences} {prompt}/{output}: {step * 1e3:.2f} ms, measured {measured}, {errors[-1]:+.0%}"
+        )
+    assert sorted(map(abs, errors))[len(errors) // 2] < 0.15
+    assert max(map(abs, errors)) < 0.35
+
+
+def test_time_grows_with_everything_it_depends_on() -> None:
+    base = StepTime(facts.gpu("h200"), facts.model("qwen3-coder-30b-a3b"))
+    assert base.seconds(32, 32, 32_000) > base.seconds(8, 8, 32_000) > base.seconds(1, 1, 32_000)
+    assert base.seconds(8, 8, 800_000) > base.seconds(8, 8, 8_000)
+    assert base.seconds(1, 8192, 8192) > 5 * base.seconds(1, 1, 8192)
+
+
+def test_each_lever_moves_the_time_the_right_way() -> None:
+    gpu, model = facts.gpu("h100"), facts.model("llama-3.1-70b")
+    plain = StepTime(gpu, model).seconds(64, 64, 640_000)
+    assert StepTime(gpu, model.quantised("fp8")).seconds(64, 64, 640_000) < plain
+    assert StepTime(gpu, model, kv_dtype="fp8").seconds(64, 64, 640_000) < plain
+    assert StepTime(gpu, model, tensor_parallel=4).seconds(64, 64, 640_000) < plain / 2
+    assert StepTime(gpu, model, asynchronous=False).seconds(64, 64, 640_000) > plain
+    small = facts.model("qwen3-coder-30b-a3b")
+    assert StepTime(gpu, small, eager=True).seconds(1, 1, 100) > StepTime(gpu, small).seconds(1, 1, 100)
+    with pytest.raises(UsageError, match="--quantization squeeze is not modelled"):
+        model.quantised("squeeze")
+
+
+def test_decode_batches_are_padded_to_captured_sizes() -> None:
+    assert [graph_size(n) for n in (1, 2, 3, 5, 8, 9, 250, 257, 512, 513)] == [1, 2, 4, 8, 8, 16, 256, 272, 512, 513]
+
+
+def test_batch_defaults_follow_the_memory() -> None:
+    assert facts.batch_defaults(facts.gpu("b200")) == (16384, 1024)
+    assert facts.batch_defaults(facts.gpu("h100")) == (8192, 1024)
+    assert facts.batch_defaults(facts.gpu("a100")) == (2048, 256)
+    assert facts.batch_defaults(facts.gpu("rtx-4090")) == (2048, 256)
