@@ -50,7 +50,8 @@ tokenizer scheduler allocator iterator generator decorator container collection 
 declaration definition assignment operator operand syntax grammar parser lexer compiler interpreter debugger profiler
 benchmark coverage fixture mock stub assertion expected actual received difference tolerance precision accuracy
 connection timeout retry backoff attempt success failure partial complete pending running waiting finished cancelled
-aborted killed assistant crashed restarted resumed paused blocked locked released acquired shared exclusive atomic volatile
+aborted killed assistant crashed restarted resumed paused blocked locked released acquired shared exclusive
+atomic volatile
 """
 
 

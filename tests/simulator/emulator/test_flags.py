@@ -19,10 +19,36 @@ def test_defaults() -> None:
 
 def test_the_line_of_a_real_vllm_is_understood() -> None:
     s = parse(
-        "Qwen/Qwen3-Coder-30B-A3B-Instruct --max_num_seqs 64 --max-model-len=32K --no-enable-prefix-caching --port 0 "
-        "--enforce-eager --kv-cache-dtype fp8 -tp 2 --dtype bfloat16 --trust-remote-code --no-enable-chunked-prefill "
-        "--generation-config vllm --override-generation-config.temperature 0 --num-gpu-blocks-override 5000 "
-        "--served-model-name one two --no-async-scheduling --long-prefill-token-threshold 512".split()
+        [
+            "Qwen/Qwen3-Coder-30B-A3B-Instruct",
+            "--max_num_seqs",
+            "64",
+            "--max-model-len=32K",
+            "--no-enable-prefix-caching",
+            "--port",
+            "0",
+            "--enforce-eager",
+            "--kv-cache-dtype",
+            "fp8",
+            "-tp",
+            "2",
+            "--dtype",
+            "bfloat16",
+            "--trust-remote-code",
+            "--no-enable-chunked-prefill",
+            "--generation-config",
+            "vllm",
+            "--override-generation-config.temperature",
+            "0",
+            "--num-gpu-blocks-override",
+            "5000",
+            "--served-model-name",
+            "one",
+            "two",
+            "--no-async-scheduling",
+            "--long-prefill-token-threshold",
+            "512",
+        ]
     )
     assert s.limits.max_num_seqs == 64
     assert s.limits.max_model_len == 32_768

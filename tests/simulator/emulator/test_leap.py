@@ -56,7 +56,7 @@ def play(*, leap: bool, asynchronous: bool, blocks: int, name: str, seqs: int = 
         if jump is not None:
             leaps += len(jump.ends)
             for i, end in enumerate(jump.ends):
-                events += [(end, r.key, tokens[i], None) for r, tokens in zip(jump.requests, jump.tokens)]
+                events += [(end, r.key, tokens[i], None) for r, tokens in zip(jump.requests, jump.tokens, strict=True)]
             continue
         turn = core.turn()
         events += [(turn.ended, o.request.key, o.tokens[0], o.finished) for o in turn.outputs]

@@ -295,12 +295,27 @@ async def test_the_page_is_what_prometheus_parses(serve) -> None:
     await engine.call(False, [1, 2, 3], 5)
     _, page = await engine.get("/metrics")
     families = {family.name: family for family in text_string_to_metric_families(page)}
-    for name in (
-        "num_requests_running num_requests_waiting num_requests_waiting_by_reason kv_cache_usage_perc prefix_cache_queries "
-        "prefix_cache_hits num_preemptions prompt_tokens prompt_tokens_by_source prompt_tokens_cached generation_tokens "
-        "request_success time_to_first_token_seconds inter_token_latency_seconds e2e_request_latency_seconds "
-        "request_queue_time_seconds request_prefill_kv_computed_tokens iteration_tokens_total cache_config_info"
-    ).split():
+    for name in [
+        "num_requests_running",
+        "num_requests_waiting",
+        "num_requests_waiting_by_reason",
+        "kv_cache_usage_perc",
+        "prefix_cache_queries",
+        "prefix_cache_hits",
+        "num_preemptions",
+        "prompt_tokens",
+        "prompt_tokens_by_source",
+        "prompt_tokens_cached",
+        "generation_tokens",
+        "request_success",
+        "time_to_first_token_seconds",
+        "inter_token_latency_seconds",
+        "e2e_request_latency_seconds",
+        "request_queue_time_seconds",
+        "request_prefill_kv_computed_tokens",
+        "iteration_tokens_total",
+        "cache_config_info",
+    ]:
         assert f"vllm:{name}" in families, name
     assert all(s.labels["model_name"] == "gpt-oss-20b" for s in families["vllm:generation_tokens"].samples)
     buckets = [s.value for s in families["vllm:inter_token_latency_seconds"].samples if s.name.endswith("_bucket")]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -86,9 +87,8 @@ def test_it_does_not_outlive_its_parent() -> None:
             os.kill(pid, 0)
         except ProcessLookupError:
             return
-        with open(f"/proc/{pid}/stat") as stat:
-            if stat.read().rsplit(")", 1)[1].split()[0] == "Z":
-                return
+        if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
         time.sleep(0.02)
     os.kill(pid, signal.SIGKILL)
     raise AssertionError("the emulator outlived its parent")
