@@ -8,6 +8,7 @@ import asyncio
 import os
 import subprocess
 import tempfile
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,9 +32,11 @@ def python() -> str:
 
 @pytest.fixture(scope="session")
 def model_folder() -> Path:
-    """The tiny model, made once per machine and user."""
-    folder = Path(tempfile.gettempdir()) / f"windtunnel-tiny-model-{os.getuid()}"
-    subprocess.run([python(), str(Path(__file__).with_name("tiny_model.py")), str(folder)], check=True)
+    """The tiny model, made once per machine, user and version of its recipe."""
+    recipe = Path(__file__).with_name("tiny_model.py")
+    version = zlib.crc32(recipe.read_bytes())
+    folder = Path(tempfile.gettempdir()) / f"windtunnel-tiny-model-{os.getuid()}-{version:08x}"
+    subprocess.run([python(), str(recipe), str(folder)], check=True)
     return folder
 
 

@@ -1,6 +1,6 @@
 """A model folder small enough for the real vLLM on two CPU cores: random weights, a real tokenizer, a real chat template.
 
-Only the folder's files matter (vLLM runs with `--load-format dummy`): a two-layer Qwen3, a byte-level BPE trained here in
+Only the folder's files matter (vLLM runs with `--load-format dummy`): a one-layer Qwen3, a byte-level BPE trained here in
 seconds, and a ChatML template that renders tools, tool calls, reasoning and tool results as the Qwen family does.
 
 Run with the interpreter of the vLLM environment: `python tiny_model.py FOLDER`.
@@ -57,11 +57,11 @@ TEMPLATE = """\
 CONFIG = {
     "architectures": ["Qwen3ForCausalLM"],
     "model_type": "qwen3",
-    "hidden_size": 128,
-    "intermediate_size": 256,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
     "head_dim": 32,
     "vocab_size": VOCABULARY,
     "max_position_embeddings": CONTEXT,
