@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import aiohttp
+import msgspec
 from msgspec import Struct
 
+from windtunnel.agents.prompt import Prepared
 from windtunnel.agents.rendering import PROBE_TEXTS, PROBES, Rendering, learn, texts_to_measure
 from windtunnel.simulator.engines.base import Answer, Resolved, fetch, root_of
 from windtunnel.traces import text
@@ -190,3 +192,17 @@ async def learn_rendering(
     if "user" not in prompts:  # the model has no chat template: the token route is the only one
         return Rendering(calibration=calibration, measured=measured, salt_tokens=salt_tokens, tag_tokens=tag_tokens)
     return learn(calibration, prompts, texts, measured, salt_tokens=salt_tokens, tag_tokens=tag_tokens)
+
+
+async def refine(tokenizer: Tokenizer, rendering: Rendering, prepared: Iterable[Prepared]) -> Rendering:
+    """The rendering with the texts counted that a first preparation had cut or continued; prepare again with it.
+
+    A cut text's length is foretold by proportion, which can be some percent off for a single text.
+    """
+    texts: dict[str, str] = {}
+    for one in prepared:
+        texts.update(one.fitted_texts())
+    if not texts:
+        return rendering
+    counted = await measure_texts(tokenizer, texts)
+    return msgspec.structs.replace(rendering, measured={**(rendering.measured or {}), **counted})

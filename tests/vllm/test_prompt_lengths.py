@@ -7,7 +7,7 @@ import pytest
 
 from windtunnel.agents.prompt import Conversation, Dialect, Options, prepare
 from windtunnel.simulator.engines.base import detect, open_session
-from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering
+from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, refine
 from windtunnel.traces.sources import load
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "traces"
@@ -35,7 +35,8 @@ async def worst_error(url: str, source: str, *, every: bool) -> tuple[float, int
         traces = load([str((SHARED / source).resolve())]).traces
         rendering = await learn_rendering(tokenizer, resolved, traces)
         for trace in traces:
-            prepared = prepare(trace, "chat", rendering)
+            first = prepare(trace, "chat", rendering)
+            prepared = prepare(trace, "chat", await refine(tokenizer, rendering, [first]))
             for call in chosen(trace.calls, every):
                 conversation = Conversation(prepared, Options(resolved.model, Dialect(resolved.name)))
                 request = msgspec.json.decode(b"".join(conversation.body(call.id).parts))

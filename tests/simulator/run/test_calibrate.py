@@ -1,10 +1,12 @@
 """What is learnt from `/tokenize`: counts of texts, overheads of the template, and how little is asked for it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from windtunnel.simulator.engines.base import detect
 from windtunnel.simulator.run import calibrate
-from windtunnel.simulator.run.calibrate import Tokenizer, batches, learn_rendering, measure_texts
+from windtunnel.simulator.run.calibrate import Tokenizer, batches, learn_rendering, measure_texts, refine
 from windtunnel.traces import text
 from windtunnel.traces.errors import EngineError
 
@@ -83,3 +85,13 @@ async def test_without_the_route_the_stored_figures_stand_in(fake_engine):
     rendering = await learn_rendering(Tokenizer(session, url, "tiny"), resolved)
     assert rendering.calibration == text.stored()
     assert rendering.measured is None
+
+
+async def test_cut_texts_are_counted_for_a_second_preparation(fake_engine):
+    session, url, _ = await fake_engine()
+    resolved = await (await detect(url, session)).probe(session, url)
+    tokenizer = Tokenizer(session, url, "tiny")
+    rendering = await learn_rendering(tokenizer, resolved)
+    first = SimpleNamespace(fitted_texts=lambda: {"key": "one two three"})
+    assert (await refine(tokenizer, rendering, [first])).measured["key"] == 3
+    assert await refine(tokenizer, rendering, []) is rendering
