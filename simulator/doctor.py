@@ -1,6 +1,6 @@
 """What a truthful run needs of a server and of this machine: one sentence a check, and which figures will be missing.
 
-Costs the server two requests of two tokens. Nothing here changes it.
+Costs the server one or two requests of a few tokens. Nothing here changes it.
 """
 
 import asyncio
@@ -118,6 +118,11 @@ def server_checks(r: Resolved) -> list[Check]:
             "the server does not pin output lengths: calls of another length than the recorded one will count as failed"
         )
         checks.append(Check("output length", "fail", text))
+    if any(name.startswith("speculative_config.") for name in r.flags):
+        text = (
+            "speculation is on: with forced lengths and regenerated text its acceptance, and so its speed, is not real"
+        )
+        checks.append(Check("speculation", "warn", text))
     if can.return_token_ids or can.continuous_usage:
         checks.append(Check("token counts", "ok", "every chunk says how many tokens it carries"))
     else:

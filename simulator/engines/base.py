@@ -4,7 +4,6 @@ Everything here talks plain HTTP to the root of a server. Trouble that a user ca
 such model, a key is wanted) is an EngineError of one sentence with the URL in it.
 """
 
-import os
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -124,11 +123,9 @@ def root_of(url: str) -> str:
 
 
 def open_session(headers: Mapping[str, str] | None = None) -> aiohttp.ClientSession:
-    """A session for probes and scrapes, not for measured requests; its key is OPENAI_API_KEY where that is set."""
-    key = os.environ.get("OPENAI_API_KEY")
-    sent = ({"Authorization": f"Bearer {key}"} if key else {}) | dict(headers or {})
+    """A session for probes and scrapes, not for measured requests."""
     timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
-    return aiohttp.ClientSession(headers=sent, timeout=timeout, connector=aiohttp.TCPConnector(limit=16))
+    return aiohttp.ClientSession(headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=16))
 
 
 async def fetch(session: aiohttp.ClientSession, url: str, body: Any = None, *, method: str | None = None) -> Answer:
@@ -161,7 +158,7 @@ async def list_models(session: aiohttp.ClientSession, root: str) -> list[dict[st
     url = f"{root}/v1/models"
     answer = await fetch(session, url)
     if answer.status in (401, 403):
-        raise EngineError(f"{url}: the server wants an API key; set OPENAI_API_KEY")
+        raise EngineError(f"{url}: the server wants an API key: pass it as --api-key")
     data = answer.record().get("data")
     models = [m for m in data if isinstance(m, dict) and isinstance(m.get("id"), str)] if isinstance(data, list) else []
     if not models:

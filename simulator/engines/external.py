@@ -25,7 +25,7 @@ class External:
             model=entry["id"],
             models=tuple(m["id"] for m in models),
             max_model_len=_length(entry),
-            capabilities=await probe.capabilities(session, root, entry["id"]),
+            capabilities=await probe.capabilities(session, root, entry["id"], known=False),
         )
 
     async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""One-token requests that show what a server can do, so that a run knows beforehand which figures it will have."""
+"""Short requests that show what a server can do, so that a run knows beforehand which figures it will have."""
 
 from typing import Any
 
@@ -9,7 +9,9 @@ from windtunnel.simulator.engines.base import Capabilities, fetch
 
 SALT = "windtunnel-probe"
 TEXT = "def probe():\n    return 1\n"
-EXTRAS = {"ignore_eos": True, "min_tokens": 2, "return_token_ids": True}
+TERSE = "Answer with the single word: yes"
+"""A model that is not made to go on stops after a token or two."""
+SHORT, LONG = 2, 24
 STREAM = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
 
 
@@ -38,34 +40,54 @@ async def tokenizer(session: aiohttp.ClientSession, root: str, model: str) -> tu
     return tuple(ids), isinstance(data.get("token_strs"), list)
 
 
-async def capabilities(session: aiohttp.ClientSession, root: str, model: str) -> Capabilities:
-    """Try each of them with requests of two output tokens. Costs two short requests on the engine."""
+async def capabilities(session: aiohttp.ClientSession, root: str, model: str, *, known: bool) -> Capabilities:
+    """Try each of them, by one request of token ids and, where something is left open, one of chat messages.
+
+    `known`: the server is of a kind that means what it accepts. Others may ignore fields that they do not know, so
+    there a forced length has to show in the output, and a salt is never relied on.
+    """
     ids, strings = await tokenizer(session, root, model)
     prompt = list(ids) or [10, 11, 12, 13]
-    request = {"model": model, "max_tokens": 2, "temperature": 0, **STREAM}
-    by_ids = await fetch(session, f"{root}/v1/completions", {**request, **EXTRAS, "prompt": prompt, "cache_salt": SALT})
-    seen = chunks(by_ids.body) if by_ids.status == 200 else []
-    token_prompts = _usage(seen).get("prompt_tokens") == len(prompt)
-    salted = by_ids.status == 200
-    if not token_prompts:
-        chat = {**request, "messages": [{"role": "user", "content": TEXT}]}
-        answer = await fetch(session, f"{root}/v1/chat/completions", {**chat, **EXTRAS, "cache_salt": SALT})
-        salted = answer.status == 200
-        if answer.status != 200:  # strict servers refuse fields they do not know
-            answer = await fetch(session, f"{root}/v1/chat/completions", chat)
-        seen = chunks(answer.body) if answer.status == 200 else []
-    usage = _usage(seen)
+    by_ids = await _ask(session, f"{root}/v1/completions", {"model": model, "prompt": prompt, **forced(SHORT)})
+    token_prompts = _usage(by_ids).get("prompt_tokens") == len(prompt)
+    seen, pinned = by_ids, _usage(by_ids).get("completion_tokens") == SHORT
+    if not token_prompts or not known:
+        chat = {"model": model, "messages": [{"role": "user", "content": TERSE}]}
+        url = f"{root}/v1/chat/completions"
+        by_chat = await _ask(session, url, {**chat, **forced(LONG)})
+        pinned = _usage(by_chat).get("completion_tokens") == LONG
+        if not by_chat:  # strict servers refuse fields they do not know
+            by_chat = await _ask(session, url, {**chat, "max_tokens": LONG})
+        seen = by_ids if token_prompts else by_chat
+    details = _usage(seen).get("prompt_tokens_details")
+    carrying = [chunk for chunk in seen if _choice(chunk)]
     return Capabilities(
         tokenize=bool(ids),
         token_strings=strings,
         token_prompts=token_prompts,
-        return_token_ids=any(_choice(c).get("token_ids") for c in seen),
-        prompt_token_details=isinstance(usage.get("prompt_tokens_details"), dict)
-        and usage["prompt_tokens_details"].get("cached_tokens") is not None,
-        cache_salt=salted,
-        ignore_eos=salted and usage.get("completion_tokens") == 2,
-        continuous_usage=any(c.get("usage") and _choice(c) for c in seen),
+        return_token_ids=any(_choice(chunk).get("token_ids") for chunk in seen),
+        prompt_token_details=isinstance(details, dict) and details.get("cached_tokens") is not None,
+        cache_salt=known and bool(seen),
+        ignore_eos=pinned,
+        continuous_usage=bool(carrying) and all(chunk.get("usage") for chunk in carrying),
     )
+
+
+def forced(tokens: int) -> dict[str, Any]:
+    """Fields that pin the output length, ask for token ids and salt the cache."""
+    return {
+        "max_tokens": tokens,
+        "min_tokens": tokens,
+        "ignore_eos": True,
+        "return_token_ids": True,
+        "cache_salt": SALT,
+    }
+
+
+async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+    """The chunks of a streamed answer; none when the server refused."""
+    answer = await fetch(session, url, {**body, "temperature": 0, **STREAM})
+    return chunks(answer.body) if answer.status == 200 else []
 
 
 def _choice(chunk: dict[str, Any]) -> dict[str, Any]:

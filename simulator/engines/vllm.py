@@ -60,7 +60,7 @@ class Vllm:
         page = await fetch(session, f"{root}/metrics")
         labels = cache_labels(page.body) if page.status == 200 else {}
         cache: dict[str, Any] = dict(config["cache_config"]) if config and "cache_config" in config else dict(labels)
-        found = await probe.capabilities(session, root, entry["id"])
+        found = await probe.capabilities(session, root, entry["id"], known=True)
         seen = msgspec.structs.replace(
             found,
             reset=(await fetch(session, root + RESET)).status == WRONG_METHOD,

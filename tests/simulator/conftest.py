@@ -49,6 +49,8 @@ class FakeEngine:
     generated: list[int] = field(default_factory=lambda: [100])
     key: str | None = None
     special: bool = True
+    stops_after: int | None = None
+    continuous: bool = True
     refuses: tuple[str, ...] = ()
     bodies: list[dict[str, Any]] = field(default_factory=list)
     template: dict[str, int] = field(default_factory=lambda: {"system": 4, "user": 5, "assistant": 6, "tool": 9})
@@ -136,9 +138,11 @@ class FakeEngine:
         return self._stream(9, body, {"delta": {"content": "ab"}})
 
     def _stream(self, prompt, body, piece):
-        usage = {"prompt_tokens": prompt, "completion_tokens": body["max_tokens"]}
+        tokens = min(body["max_tokens"], self.stops_after or body["max_tokens"])
+        usage = {"prompt_tokens": prompt, "completion_tokens": tokens}
+        early = usage if self.details and self.continuous else None
         token = {"token_ids": [7]} if body.get("return_token_ids") else {}
-        parts = [{"choices": [{**piece, **token, "finish_reason": None}], "usage": usage if self.details else None}] * 2
+        parts = [{"choices": [{**piece, **token, "finish_reason": None}], "usage": early}] * 2
         details = {"prompt_tokens_details": {"cached_tokens": 0}} if self.details else {}
         parts.append({"choices": [], "usage": usage | details})
         text = "".join(f"data: {msgspec.json.encode(p).decode()}\n\n" for p in parts) + "data: [DONE]\n\n"

@@ -70,7 +70,23 @@ async def test_a_plain_openai_server(fake_engine):
     assert seen.prompt_token_details
     missing = (seen.token_prompts, seen.ignore_eos, seen.cache_salt, seen.tokenize, seen.metrics)
     assert not any(missing)
+    assert seen.continuous_usage
     assert await adapter.reset(session, url) == (False, f"{url} has no known way to reset its cache")
+
+
+async def test_a_server_that_ignores_the_forced_length_is_found_out(fake_engine):
+    session, url, _ = await fake_engine(version=None, metrics=False, stops_after=3)
+    found = await External().probe(session, url)
+    assert not found.capabilities.ignore_eos
+    assert not found.capabilities.cache_salt
+    assert found.capabilities.token_prompts
+
+
+async def test_usage_in_the_last_chunk_only_is_not_continuous(fake_engine):
+    session, url, _ = await fake_engine(continuous=False)
+    found = await Vllm().probe(session, url)
+    assert not found.capabilities.continuous_usage
+    assert found.capabilities.prompt_token_details
 
 
 async def test_the_emulator_says_that_it_is_one(fake_engine):
@@ -119,7 +135,7 @@ async def test_nothing_listens():
 
 async def test_a_server_that_wants_a_key(fake_engine):
     session, url, _ = await fake_engine(key="secret")
-    with pytest.raises(EngineError, match="set OPENAI_API_KEY"):
+    with pytest.raises(EngineError, match="pass it as --api-key"):
         await External().probe(session, url)
 
 
