@@ -129,6 +129,7 @@ class Driver:
         """End the run now; calls in flight end as cut, or as failures where the engine is the reason."""
         if self._stop is None:
             self._stop = kind
+            self.window.dry(self.clock.now_ns())
             for lane in self._lanes:
                 lane.cancel()
 
@@ -154,7 +155,6 @@ class Driver:
                 if self.window.phase == "warmup":
                     note = "the warm-up did not end in time: give a shorter --warmup or fewer --agents"
                     self.emit(ev.Note(t=self.now(), level="warning", text=note, reason="no_steady_state"))
-                self.window.dry(now)
                 self.stop("duration")
                 return
 
