@@ -111,7 +111,9 @@ def _latencies(summary: Summary) -> list[str]:
             continue
         fine = value.p50 < 0.1
         numbers = (value.mean, value.p50, value.p90, value.p99, value.max)
-        lines.append(label + f"{value.n:>11,}" + "".join(f"{seconds(number, fine):>11}" for number in numbers))
+        digits = 2 if not fine or value.max < 0.1 else 1 if value.max < 1 else 0
+        cells = "".join(f"{seconds(number, fine, digits):>11}" for number in numbers)
+        lines.append(label + f"{value.n:>11,}" + cells)
     return lines
 
 
@@ -175,9 +177,9 @@ def percent(value: float | None) -> str:
     return MISSING if value is None else f"{100 * value:.1f}%"
 
 
-def seconds(value: float, fine: bool) -> str:
-    """Milliseconds when `fine`; one unit for a whole row."""
-    return f"{value * 1000:,.2f} ms" if fine else f"{value:,.2f} s"
+def seconds(value: float, fine: bool, digits: int = 2) -> str:
+    """Milliseconds when `fine`; one unit and one precision for a whole row."""
+    return f"{value * 1000:,.{digits}f} ms" if fine else f"{value:,.{digits}f} s"
 
 
 def count(value: int, thing: str) -> str:
