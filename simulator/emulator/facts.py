@@ -15,6 +15,9 @@ from msgspec import Struct
 from windtunnel.traces.errors import EngineError, UsageError
 
 GIB = 1 << 30
+_UNPACKED = 0.45
+"""Share of the 16-bit rate that is left where narrow weights are unpacked for each product: an H200 computes 8k tokens
+of gpt-oss-120b in 408 ms (AIConfigurator's silicon sample)."""
 UNVERIFIED = "unverified"
 T = TypeVar("T")
 
@@ -46,13 +49,18 @@ class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
     fp4: float | None = None
     reached: Reached = Reached()
 
-    def tflops(self, bits: float) -> float:
-        """Dense peak for weights of `bits` bits; formats that the GPU lacks are computed in the next wider one."""
-        if bits < 8 and self.fp4 is not None:
-            return self.fp4
-        if bits <= 8 and self.fp8 is not None:
-            return self.fp8
-        return self.bf16
+    def tflops(self, weight_bits: float, compute_bits: float) -> float:
+        """What matrix products can be fed at best, dense: the peak of the format they are computed in.
+
+        A format that the GPU lacks is computed in the next wider one, after unpacking, which costs.
+        """
+        native = {4: self.fp4, 8: self.fp8}
+        for bits in (4, 8):
+            peak = native[bits]
+            if compute_bits <= bits and peak is not None:
+                return peak
+        narrow = 4 if weight_bits < 8 else 8 if weight_bits < 16 else 16
+        return self.bf16 if native.get(narrow, self.bf16) is not None else self.bf16 * _UNPACKED
 
 
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
@@ -75,6 +83,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     experts_active: int = 0
     weight_bits: float = 16
     expert_bits: float = 16
+    compute_bits: float = 16
+    """Format of the products; narrow weights with 16-bit activations are computed in 16 bit."""
     window: int = 0
     """Sliding window, tokens; 0 without windowed layers."""
     window_kv_bytes: int = 0
@@ -101,11 +111,30 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
         """The same model with its weights in what `--quantization` names."""
         if method is None:
             return self
-        bits = {"fp8": 8.0, "modelopt": 8.0, "int8": 8.0, "modelopt_fp4": 4.5, "nvfp4": 4.5, "mxfp4": 4.25}.get(method)
-        bits = bits or {"awq": 4.5, "awq_marlin": 4.5, "gptq": 4.5, "gptq_marlin": 4.5, "bitsandbytes": 4.5}.get(method)
-        if bits is None:
-            raise UsageError(f"--quantization {method} is not modelled: use fp8, modelopt_fp4, mxfp4, awq or gptq.")
-        return msgspec.structs.replace(self, weight_bits=bits, expert_bits=min(bits, self.expert_bits))
+        if method not in _QUANTISED:
+            raise UsageError(f"--quantization {method} is not modelled: use one of {', '.join(_QUANTISED)}.")
+        bits, compute = _QUANTISED[method]
+        return msgspec.structs.replace(
+            self,
+            weight_bits=bits,
+            expert_bits=min(bits, self.expert_bits),
+            compute_bits=min(compute, self.compute_bits),
+        )
+
+
+_QUANTISED = {
+    "fp8": (8.0, 8.0),
+    "modelopt": (8.0, 8.0),
+    "modelopt_fp4": (4.5, 4.0),
+    "nvfp4": (4.5, 4.0),
+    "mxfp4": (4.25, 16.0),
+    "awq": (4.5, 16.0),
+    "awq_marlin": (4.5, 16.0),
+    "gptq": (4.5, 16.0),
+    "gptq_marlin": (4.5, 16.0),
+    "bitsandbytes": (4.5, 16.0),
+}
+"""Bits per weight with their scales, and of the format computed in."""
 
 
 @cache

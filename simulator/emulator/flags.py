@@ -64,8 +64,8 @@ def parser() -> argparse.ArgumentParser:
     boolean = argparse.BooleanOptionalAction
     p = _Parser(prog="windtunnel engine", allow_abbrev=False, description="vLLM's V1 engine, emulated. No GPU needed.")
     p.add_argument("model_tag", nargs="?", metavar="MODEL", help="same as --model")
-    p.add_argument("--gpu", default="H200", help="GPU to emulate: " + ", ".join(facts.gpus()))
-    p.add_argument("--model", help="model to emulate (qwen3-coder-30b-a3b): " + ", ".join(facts.models()))
+    p.add_argument("--gpu", default="B200", help="GPU to emulate: " + ", ".join(facts.gpus()))
+    p.add_argument("--model", help="model to emulate (gpt-oss-120b): " + ", ".join(facts.models()))
     p.add_argument("--served-model-name", nargs="+", metavar="NAME")
     p.add_argument("--host", default="127.0.0.1")
     p.add_argument("--port", type=int, default=8000, help="0 picks a free one and prints it")
@@ -98,7 +98,7 @@ def parse(argv: Sequence[str]) -> Settings:
     """Settings from a command line; UsageError for a wrong one, EngineError for one that cannot be served."""
     modelled, ignored = _split(argv)
     known = parser().parse_args(modelled)
-    name = known.model or known.model_tag or "qwen3-coder-30b-a3b"
+    name = known.model or known.model_tag or "gpt-oss-120b"
     gpu = facts.gpu(known.gpu)
     model = facts.model(name).quantised(known.quantization)
     _check(known)

@@ -178,7 +178,8 @@ class Scheduler:
         steps = limits.max_model_len
         window = limits.window
         for request in running:
-            if request.known + request.placeholders - request.computed != 1:
+            # A first token is no step like the others, even where all but one of the prompt's tokens were cached.
+            if not request.output or request.known + request.placeholders - request.computed != 1:
                 return 0
             steps = min(steps, request.ends - len(request.output) - max(1, request.placeholders))
             if request.computed < window:

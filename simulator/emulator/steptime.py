@@ -46,7 +46,7 @@ class StepTime:
         self._dense = (model.dense_bytes - model.embedding_bytes) / read
         self._experts = model.expert_bytes / read
         self._untouched = 1 - model.experts_active / (_SKEW * model.experts) if model.experts else 0.0
-        flops = gpu.tflops(model.expert_bits if model.experts else model.weight_bits) * 1e12
+        flops = gpu.tflops(model.expert_bits if model.experts else model.weight_bits, model.compute_bits) * 1e12
         self._product = 2 * model.active * 1e9 / (flops * reached.hf * shards)
         narrow = kv_bytes(model, kv_dtype) / model.kv_bytes
         self._context = model.kv_bytes * narrow / (bandwidth * reached.hk * shards)

@@ -4,6 +4,7 @@ import pytest
 
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.emulator.scheduler import Step
 from windtunnel.simulator.emulator.steptime import StepTime, graph_size
 from windtunnel.traces.errors import EngineError, UsageError
 
@@ -116,3 +117,24 @@ def test_batch_defaults_follow_the_memory() -> None:
     assert facts.batch_defaults(facts.gpu("h100")) == (8192, 1024)
     assert facts.batch_defaults(facts.gpu("a100")) == (2048, 256)
     assert facts.batch_defaults(facts.gpu("rtx-4090")) == (2048, 256)
+
+
+def test_products_are_computed_in_the_format_that_the_gpu_has() -> None:
+    h200, b200, a100 = facts.gpu("h200"), facts.gpu("b200"), facts.gpu("a100")
+    assert (h200.tflops(16, 16), h200.tflops(8, 8), b200.tflops(4.5, 4)) == (989, 1978, 9000)
+    # Four-bit weights with 16-bit activations: as they are on a GPU that reads the format, unpacked elsewhere.
+    assert b200.tflops(4.25, 16) == 2250
+    assert h200.tflops(4.25, 16) < 989 / 2
+    assert a100.tflops(8, 8) < 312 / 2
+
+
+def test_a_cold_prompt_takes_about_as_long_as_measured() -> None:
+    # One prompt of 8,192 tokens, gpt-oss-120b: 408 ms on an H200 and 142 ms on a B200 (measured points 9 and 12).
+    for name, measured in (("h200", 408), ("b200", 142)):
+        model = facts.model("gpt-oss-120b")
+        step = Step()
+        step.requests, step.tokens, step.context, step.windowed, step.chunks = [], 8192, 8192, 8192 + 128, 1
+        step.work, step.work_windowed = 8192 * 4096.0, 8192 * 128.0
+        error = StepTime(facts.gpu(name), model).of(step) * 1e3 / measured - 1
+        print(f"{name}: {error:+.0%} of {measured} ms")
+        assert abs(error) < 0.25

@@ -8,10 +8,10 @@ from windtunnel.traces.errors import UsageError
 
 def test_defaults() -> None:
     s = parse([])
-    assert s.gpu.name.startswith("H200")
-    assert s.served == ("qwen3-coder-30b-a3b",)
-    assert (s.limits.max_num_seqs, s.limits.max_num_batched_tokens, s.limits.block_size) == (1024, 8192, 16)
-    assert s.limits.max_model_len == 262_144
+    assert s.gpu.name.startswith("B200")
+    assert s.served == ("gpt-oss-120b",)
+    assert (s.limits.max_num_seqs, s.limits.max_num_batched_tokens, s.limits.block_size) == (1024, 16_384, 16)
+    assert s.limits.max_model_len == 131_072
     assert s.asynchronous
     assert s.prompt_details
     assert s.limits.enable_prefix_caching

@@ -20,8 +20,10 @@ class Counting:
         return list(range(self.base + start, self.base + stop))
 
 
-def play(*, leap: bool, asynchronous: bool, blocks: int, name: str, seqs: int = 64) -> tuple[list, list, dict]:
-    rng = np.random.default_rng(7)
+def play(
+    *, leap: bool, asynchronous: bool, blocks: int, name: str, seqs: int = 64, seed: int = 7
+) -> tuple[list, list, dict]:
+    rng = np.random.default_rng(seed)
     served = model(name)
     limits = Limits(
         num_gpu_blocks=blocks, max_model_len=4096, max_num_seqs=seqs, max_num_batched_tokens=512, window=served.window
@@ -63,7 +65,7 @@ def play(*, leap: bool, asynchronous: bool, blocks: int, name: str, seqs: int = 
     scheduler = core.scheduler
     state = {
         "counters": scheduler.counters,
-        "order": scheduler.pool.free_order(),
+        "order": hash(tuple(scheduler.pool.free_order())),
         "cached": scheduler.pool.cached_blocks,
         "leaps": leaps,
     }
