@@ -148,6 +148,17 @@ def _concluded(view: View, summary: Summary) -> View:
         failed_calls=summary.failed_calls,
         emulated=summary.emulated,
         elapsed_s=summary.duration_s,
+        engine=replace(
+            view.engine,
+            kv_usage=summary.engine.kv_usage,
+            running=summary.engine.running,
+            waiting=summary.engine.waiting,
+            hit_ratio=summary.engine.hit_ratio,
+            preemptions=summary.engine.preemptions,
+            accepted=summary.engine.acceptance_length,
+            gpu=summary.gpu.utilisation if summary.gpu else None,
+            power_w=summary.gpu.power_w if summary.gpu else None,
+        ),
         headline=headline(summary),
     )
 

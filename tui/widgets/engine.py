@@ -9,14 +9,17 @@ from windtunnel.tui.widgets.plot import gauge
 
 
 def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
+    """What the engine said last; after the end, the window's means."""
     engine = view.engine
-    short = width < 100
+    short, concluded = width < 100, bool(view.headline)
+    # Means of the window have a fraction; a moment's counts have not.
+    number = tenths if concluded else whole
     room = max(6, min(28, width // 6)) if not short else 6
     usage = engine.kv_usage
     tone = "bad" if usage is not None and usage > 0.97 else "warn" if usage is not None and usage > 0.85 else "prefill"
     full, rest = gauge(usage or 0.0, room, glyphs)
     kv: Line = (
-        (f"{'KV':>6}", "dim"),
+        ("KV avg" if concluded else f"{'KV':>6}", "dim"),
         (glyphs.edges[0], "faint"),
         (full, tone),
         (rest, ""),
@@ -25,11 +28,14 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     )
     left: list[Part] = [
         (0, kv),
-        (8, _pair("run" if short else "running", whole(engine.running, glyphs.none), 3)),
+        (8, _pair("run" if short else "running", number(engine.running, glyphs.none), 4 if concluded else 3)),
         (
             9,
             _pair(
-                "wait" if short else "waiting", whole(engine.waiting, glyphs.none), 3, "warn" if engine.waiting else ""
+                "wait" if short else "waiting",
+                number(engine.waiting, glyphs.none),
+                4 if concluded else 3,
+                "warn" if engine.waiting else "",
             ),
         ),
         (6, _pair("hit" if short else "hit rate", percent(engine.hit_ratio, glyphs.none, 1), 5)),

@@ -88,7 +88,7 @@ def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
     wide, middle = width >= 132, width >= 100
     unit = " tok/s out" if middle else " tok/s"
     rate: Line = ((f"{about + whole(view.out_rate, glyphs.none):>{6 if middle else 5}}", "strong"), (unit, "dim"))
-    reading: Line = ((f"{count(view.in_rate, glyphs.none):>5}", "text"), (" tok/s in", "dim"))
+    reading: Line = ((f"{count(view.in_rate, glyphs.none):>5}", "text"), (" tok/s in" if wide else " in", "dim"))
     cached: Line = (("cached ", "dim"), (f"{percent(view.cached, glyphs.none, 1):>5}", "text"))
     ceiling: Line = (*cached, (f" (could be {percent(view.could_be_cached, glyphs.none, 1)})", "dim"))
     gap, size = ("  ", 3) if middle else (" ", 2)
@@ -110,7 +110,7 @@ def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
         (0, phase_part(view, width, glyphs)),
         (9, rate),
         (4, reading),
-        (5, ceiling if wide else cached),
+        (5, ceiling if width >= 118 and view.could_be_cached is not None else cached),
     ]
     if view.phase in {"starting", "preparing"} and view.note and view.ending is None:
         left = [(0, phase_part(view, width, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]
