@@ -10,7 +10,7 @@ from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold import Row as FoldRow
 from windtunnel.simulator.results.summary_model import Distribution, Summary
 from windtunnel.simulator.results.validity import in_words
-from windtunnel.tui.figures import clock, percent, seconds, tenths, whole
+from windtunnel.tui.figures import clock, seconds, tenths, whole
 from windtunnel.tui.view import Doing, Ending, Engine, Row, View
 
 NS = 1_000_000_000
@@ -173,10 +173,6 @@ def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
         ("TTFT p50 / p90", spread(summary.ttft_s, "s")),
         ("TPOT p50 / p90", spread(summary.tpot_s, "ms", 1000)),
         ("sessions/h", tenths(summary.session_equivalents_per_hour)),
-        (
-            "cached",
-            f"{percent(summary.cache_hit_ratio, digits=1)} of {percent(summary.expected_cache_hit_ratio, digits=1)}",
-        ),
         ("calls", f"{whole(summary.calls)} ({summary.failed_calls} failed, {summary.calls_cut} cut)"),
         ("output tokens", whole(summary.output_tokens)),
         ("prompt tokens", whole(summary.prompt_tokens)),

@@ -162,7 +162,8 @@ def _written(story: Story, turn: Turn, call: Call | None) -> Iterator[Entry]:
         yield Entry("failed", turn.failure.replace("_", " "), turn.detail)
     elif turn.cut:
         yield Entry("cut", "stopped by the end of the run")
-    if turn.done and call is not None and story.trace is not None and call.output is not None:
+    went_on = turn.done and not turn.failure and not turn.cut
+    if went_on and call is not None and story.trace is not None and call.output is not None:
         for made in story.trace.messages[call.output].tool_calls:
             if line is not None and line.tool_calls:
                 break

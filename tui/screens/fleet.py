@@ -80,7 +80,7 @@ def words(row: Row) -> str:
 def graph_height(height: int, agents: int) -> int:
     """Rows of the graph: two at least; more where every agent fits anyway, up to a quarter of the screen."""
     fixed = 6
-    return max(2, min(height - fixed - max(agents, 8), height // 4, 9))
+    return max(2, min(height - fixed - max(agents, 8), height // 4, 12))
 
 
 def compose_frame(
