@@ -39,6 +39,7 @@ class Settings(Struct, frozen=True):
     port: int
     prompt_details: bool
     auto_tools: bool
+    load_tracking: bool
     exit_with_parent: bool
     ignored: tuple[str, ...]
     """Real vLLM flags that were given and are not modelled."""
@@ -144,6 +145,7 @@ def parse(argv: Sequence[str]) -> Settings:
         port=known.port,
         prompt_details=known.enable_prompt_tokens_details,
         auto_tools=known.enable_auto_tool_choice and known.tool_call_parser is not None,
+        load_tracking=known.enable_server_load_tracking,
         exit_with_parent=known.exit_with_parent,
         ignored=tuple(ignored),
     )

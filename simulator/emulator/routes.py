@@ -218,10 +218,12 @@ class Server:
         return _answer({"object": "list", "data": [{"id": name} | shared for name in self._settings.served]})
 
     async def load(self, _: web.Request) -> web.Response:
-        return _answer({"server_load": self._engine.in_flight})
+        return _answer({"server_load": self._engine.in_flight if self._settings.load_tracking else 0})
 
     async def metrics(self, _: web.Request) -> web.Response:
-        page = self._engine.metrics.page()
+        # Beside vLLM's names: how late this process handed out a step at worst. Large: the machine was too slow for it.
+        late = f"# TYPE windtunnel:step_late_seconds gauge\nwindtunnel:step_late_seconds {self._engine.late_ns / 1e9}\n"
+        page = self._engine.metrics.page() + late
         return web.Response(body=page.encode(), headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
 
     async def reset_prefix_cache(self, http: web.Request) -> web.Response:

@@ -280,8 +280,9 @@ async def test_what_describes_the_engine(serve) -> None:
     assert info["emulator"]["calibrated"] is False
     assert info["emulator"]["error_bar"] == 0.2
     assert info["emulator"]["ignored_flags"] == ["--dtype"]
-    for path in ("/health", "/ping", "/load"):
+    for path in ("/health", "/ping"):
         assert (await engine.get(path))[0] == 200
+    assert await engine.get("/load") == (200, {"server_load": 0})
     _, page = await engine.get("/metrics")
     assert 'num_gpu_blocks="9000"' in page
     _, text = await engine.get("/server_info")
@@ -318,6 +319,7 @@ async def test_the_page_is_what_prometheus_parses(serve) -> None:
     ]:
         assert f"vllm:{name}" in families, name
     assert all(s.labels["model_name"] == "gpt-oss-20b" for s in families["vllm:generation_tokens"].samples)
+    assert families["windtunnel:step_late_seconds"].samples[0].value < 1
     buckets = [s.value for s in families["vllm:inter_token_latency_seconds"].samples if s.name.endswith("_bucket")]
     assert buckets == sorted(buckets)
     assert buckets[-1] == 4
