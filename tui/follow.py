@@ -22,7 +22,7 @@ from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Ending, Row, View
 
-READ_BYTES = 1 << 20
+READ_BYTES = 1 << 18
 """Read at once; a long run is opened in steps so that the screen can say how far it is."""
 READ_S = 0.15
 """Spent on reading in one poll."""
@@ -90,7 +90,7 @@ class Follower:
             speed=speed,
         )
         if behind:
-            self.view = msgspec.structs.replace(self.view, note="reading the run so far ...")
+            self.view = msgspec.structs.replace(self.view, reading=True)
         return self.view
 
     def _read(self, began: float) -> bool:

@@ -129,6 +129,8 @@ class View(Struct, frozen=True):
     failed: int = 0
     cut: int = 0
     lag_p99_ms: float | None = None
+    reading: bool = False
+    """Older events are still being read: the figures are of a moment in the past."""
     parsed: bool = True
     """False: counts of calls in flight are estimates, shown with ~."""
     failures: tuple[tuple[str, int], ...] = ()

@@ -104,6 +104,24 @@ def test_playing_again_shows_the_run_as_it_was(running: Fake, tmp_path: Path, fo
     assert follower.poll().ending == "completed"
 
 
+def test_a_long_run_is_read_in_steps_and_says_so(
+    running: Fake, tmp_path: Path, follow: Open, monkeypatch: pytest.MonkeyPatch, clocks: Clocks
+) -> None:
+    monkeypatch.setattr("windtunnel.tui.follow.READ_BYTES", 50_000)
+    follower = follow(running.write(tmp_path / "run", summary=True))
+    ticking = iter(range(1000))
+    follower.monotonic = lambda: next(ticking) * 0.1
+    first = follower.poll()
+    assert first.reading
+    assert first.ending is None
+    for _ in range(50):
+        view = follower.poll()
+        if not view.reading:
+            break
+    assert view.ending == "completed"
+    assert view.elapsed_s == pytest.approx(60.0, abs=0.3)
+
+
 def test_damaged_lines_hide_nothing_else(running: Fake, tmp_path: Path, follow: Open) -> None:
     folder = running.write(tmp_path / "run")
     path = folder / "events.jsonl"

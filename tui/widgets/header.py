@@ -13,6 +13,7 @@ ENDINGS = {
     "failed": ("failed", "failed"),
     "died": ("failed", "died"),
 }
+READING = "catching up with what the run has written so far"
 LEGEND: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait")
 """States in the order of the bar: what uses the engine first."""
 
@@ -112,7 +113,9 @@ def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
         (4, reading),
         (5, ceiling if width >= 118 and view.could_be_cached is not None else cached),
     ]
-    if view.phase in {"starting", "preparing"} and view.note and view.ending is None:
+    if view.reading:
+        left = [(0, (("reading  ", "prefill bold"), (clock(view.elapsed_s), "strong"))), (1, ((READING, "dim"),))]
+    elif view.phase in {"starting", "preparing"} and view.note and view.ending is None:
         left = [(0, phase_part(view, width, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]
     return spread(
         left, [(8, where)] if view.ending is None else [(8, _mean(view, glyphs))], width, "   " if wide else "  "
