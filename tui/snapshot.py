@@ -105,9 +105,7 @@ def view_of(
         in_tool=fold.in_tool,
         waiting=fold.waiting,
         in_flight_mean=fold.trust.in_flight_mean,
-        output_tokens=fold.output_tokens,
         calls=fold.calls["started"],
-        failed_calls=fold.calls["failed"],
         done=fold.sessions["completed"],
         failed=fold.sessions["failed"],
         cut=fold.sessions["cut"],
@@ -125,7 +123,6 @@ def view_of(
             power_w=sum(power) if power else None,
         ),
         out_series=tuple(fold.series.rates("output")[: None if ending else -1]),
-        step_s=fold.series.step_s,
         rows=tuple(row_of(row, plans, now, ended=ending is not None) for row in fold.rows),
     )
     return view if summary is None else _concluded(view, summary)
@@ -145,7 +142,6 @@ def _concluded(view: View, summary: Summary) -> View:
         failed=summary.sessions_failed,
         cut=summary.sessions_cut,
         calls=summary.calls,
-        failed_calls=summary.failed_calls,
         emulated=summary.emulated,
         elapsed_s=summary.duration_s,
         engine=replace(

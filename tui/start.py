@@ -15,8 +15,6 @@ from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.theme import Theme, theme_for
 
-WRONG_USE = 2
-
 
 def main(argv: Sequence[str]) -> int:
     """0: stop and keep, or closed; 3: detach; 2: wrong use; 128 + n: ended by signal n."""

@@ -90,14 +90,11 @@ class Glyphs(Struct, frozen=True):
     braille: bool
     none: str
     """Stands for a number that does not exist."""
-    times: str
     ellipsis: str
     child: str
     up: str
     down: str
-    cursor: str
     separator: str
-    arrow: str
     frame: str
     """top-left, top-right, bottom-left, bottom-right, horizontal, vertical."""
 
@@ -126,14 +123,11 @@ UNICODE = Glyphs(
     levels="▁▂▃▄▅▆▇█",
     braille=True,
     none="–",
-    times="x",
     ellipsis="…",
     child="↳",
     up="▴",
     down="▾",
-    cursor="▌",
     separator=" · ",
-    arrow="→",
     frame="╭╮╰╯─│",
 )
 
@@ -161,14 +155,11 @@ ASCII = Glyphs(
     levels="_.,:-=+#",
     braille=False,
     none="-",
-    times="x",
     ellipsis="~",
     child=">",
     up="^",
     down="v",
-    cursor="_",
     separator=" | ",
-    arrow="->",
     frame="++++-|",
 )
 

@@ -121,9 +121,7 @@ class View(Struct, frozen=True):
     in_tool: float | None = None
     waiting: float | None = None
     in_flight_mean: float | None = None
-    output_tokens: int = 0
     calls: int = 0
-    failed_calls: int = 0
     done: int = 0
     """Sessions."""
     failed: int = 0
@@ -134,11 +132,11 @@ class View(Struct, frozen=True):
     parsed: bool = True
     """False: counts of calls in flight are estimates, shown with ~."""
     failures: tuple[tuple[str, int], ...] = ()
+    """Names of failures and how often each happened, most frequent first."""
 
     engine: Engine = Engine()
     out_series: tuple[float | None, ...] = ()
-    """Output tokens/s, one value for each `step_s` since the start."""
-    step_s: float = 1.0
+    """Output tokens/s since the start: one value a second, in a long run one for several seconds."""
     rows: tuple[Row, ...] = ()
     headline: tuple[tuple[str, str], ...] = ()
     """After the end: the result as (name, value)."""

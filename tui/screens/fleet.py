@@ -96,7 +96,7 @@ def compose_frame(
     """The screen's lines. A pure function: the same view, table and size give the same lines."""
     glyphs = look.glyphs
     lines: list[Line] = [title_line(view, width, glyphs), status_line(view, width, glyphs)]
-    if view.why and view.ending != "died":
+    if (view.why or view.failures) and view.ending != "died":
         lines.append(why_line(view, width, glyphs))
     tall = graph_height(height, view.agents or len(view.rows))
     results = result_lines(view, width, glyphs, 2) if view.headline else []

@@ -36,8 +36,9 @@ def closing(seconds: float) -> Line:
 
 
 def why_line(view: View, width: int, glyphs: Glyphs) -> Line:
-    """The reasons against the result as sentences."""
-    text = "; ".join(view.why)
+    """The reasons against the result as sentences, and what failed."""
+    names = ", ".join(f"{n} {name.replace('_', ' ')}" for name, n in view.failures)
+    text = "; ".join((*view.why, *((f"failed: {names}",) if names else ())))
     return ((f" {glyphs.states['failed']} ", "bad"), (cut(text, width - 5, glyphs.ellipsis), "warn"))
 
 
@@ -66,6 +67,8 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
     if view.ending is not None:
         tone, word = ENDINGS[view.ending]
         mark = glyphs.states["done" if tone == "done" else "failed" if tone == "failed" else "cut"]
+        if view.ending == "failed" and view.reason:
+            word = f"{word}: {view.reason.replace('_', ' ')}"
         state: Line = ((f"{mark} {word}", "good" if tone == "done" else "bad" if tone == "failed" else "cut"),)
         return (*state, (f"  {clock(view.elapsed_s)}", "strong"))
     tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
