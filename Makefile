@@ -12,7 +12,7 @@ TORCH_VERSION := 2.13.0
 .PHONY: demo test lint format wheel-test test-vllm test-vllm-full vllm clean
 
 demo: $(VENV)/.runtime $(LINKED)
-	@$(BIN)/windtunnel watch --agents 32 --duration 60 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
+	@$(BIN)/windtunnel watch --agents 32 --warmup 1 --duration 45 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
 
 test: $(VENV)/.dev $(LINKED)
 	$(BIN)/python -m pytest -m "not vllm"
