@@ -56,6 +56,16 @@ class Preparation(Struct, frozen=True):
     proven: dict[str, int]
     """Tokens of each session's largest call, prompt as counted by the server + pinned output, by trace id."""
 
+    def in_words(self) -> str:
+        """How many sessions there are and what was done to them."""
+        done = (
+            (self.counts.scaled, "scaled down"),
+            (self.counts.compacted, "compacted"),
+            (self.counts.filtered, "left out"),
+        )
+        parts = [f"{count} {what} for a context of {self.max_context:,} tokens" for count, what in done if count]
+        return ", ".join([f"{len(self.traces)} sessions to draw from", *parts])
+
     def describe(self) -> dict[str, Any]:
         """The part of run.json that says what was replayed."""
         changes: Counter[str] = Counter()

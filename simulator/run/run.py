@@ -160,7 +160,7 @@ class Run:
             prepared = await prepare_run(self.config, self.traces, link, run_id=self.run_id, talk=talk)
             if writer is None:
                 writer = self._create()
-            talk(f"{self.config.agents} agents, {len(prepared.traces)} sessions to draw from, route {prepared.route}")
+            talk(f"{self.config.agents} agents, {prepared.in_words()}, route {prepared.route}")
             talk(f"length: {estimate(prepared.traces, self.config)}")
             talk(f"results: {writer.path}")
             try:
