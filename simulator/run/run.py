@@ -216,6 +216,7 @@ class Run:
             tasks.append(asyncio.create_task(samplers.every(GPU_S, driver, look_at_gpus)))
         if launched is not None:
             tasks.append(asyncio.create_task(self._watch_engine(launched, driver)))
+            tasks.append(asyncio.create_task(samplers.compilation(launched, driver)))
         self._driver = driver
         if self.screen:
             self._viewer = await Viewer.start(writer.path, exit_when_done=self.exit_when_done)

@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from windtunnel.agents import events as ev
+from windtunnel.simulator.engines import signatures
+from windtunnel.simulator.engines.launch import Launched
 from windtunnel.simulator.run.driver import Driver
 
 NS = 1_000_000_000
@@ -55,6 +57,19 @@ def resident_bytes() -> int | None:
     except OSError:
         return None
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+async def compilation(launched: Launched, driver: Driver) -> None:
+    """A Note for each time a started engine's log tells of compilation: inside the window it spoils the figures."""
+    mark = launched.log_mark()
+    while True:
+        await driver.clock.sleep(1.0)
+        lines = await asyncio.to_thread(launched.log_lines_since, mark)
+        mark = launched.log_mark()
+        told = signatures.compiling(lines)
+        if told:
+            text = f"the engine compiled while it served: {told[0].strip()[:200]}"
+            driver.emit(ev.Note(t=driver.now(), level="warning", text=text, reason="compilation"))
 
 
 async def every(seconds: float, driver: Driver, work: Callable[[], Awaitable[None]]) -> None:
