@@ -1,7 +1,7 @@
 """Starts and stops the real vLLM on the CPU for the tests, through the product's own launcher.
 
 WINDTUNNEL_VLLM_PYTHON names the interpreter of the environment that vLLM is installed in (`make test-vllm` sets it);
-without it, or without vLLM there, the tests are skipped.
+without it the tests are skipped.
 """
 
 import asyncio
@@ -25,8 +25,9 @@ ENVIRONMENT = "HF_HUB_OFFLINE=1 VLLM_CPU_KVCACHE_SPACE=1 VLLM_SERVER_DEV_MODE=1 
 def python() -> str:
     """The interpreter that has vLLM."""
     path = os.environ.get("WINDTUNNEL_VLLM_PYTHON")
-    if not path or not Path(path).exists():
+    if not path:
         pytest.skip("WINDTUNNEL_VLLM_PYTHON names no interpreter with vLLM (make test-vllm sets it)")
+    assert Path(path).exists(), f"WINDTUNNEL_VLLM_PYTHON={path}: there is no such file"
     return path
 
 

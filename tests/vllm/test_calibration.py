@@ -1,4 +1,4 @@
-"""Replayed prompts are as long as the recorded ones, by the served tokenizer's own count, at full scale."""
+"""Texts, and replayed prompts at full scale, have the tokens they should, by the served tokenizer's own count."""
 
 from pathlib import Path
 
@@ -7,7 +7,9 @@ import pytest
 
 from windtunnel.agents.prompt import Conversation, Dialect, Options, prepare
 from windtunnel.simulator.engines.base import detect, open_session
-from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, refine
+from windtunnel.simulator.run.calibrate import Tokenizer, calibrate, learn_rendering, measure_texts, refine
+from windtunnel.traces import text
+from windtunnel.traces.model import KINDS
 from windtunnel.traces.sources import load
 
 SHARED = Path(__file__).parents[2] / ".." / "shared" / "traces"
@@ -49,6 +51,26 @@ async def worst_error(url: str, source: str, *, every: bool) -> tuple[float, int
                 worst, counted = max(worst, abs(error)), counted + 1
     print(f"\n{source}: {len(traces)} sessions, {counted} calls, largest difference {worst:.2%}")
     return worst, counted
+
+
+async def test_texts_counted_in_batches_count_as_alone(vllm_url):
+    async with open_session() as session:
+        tokenizer = Tokenizer(session, vllm_url, "tiny")
+        assert await tokenizer.separator() is not None
+        texts = {f"{kind}{n}": text.sample(kind)[n * 97 : n * 197] for kind in KINDS for n in range(1, 20)}
+        texts["holds a separator"] = "before<|im_end|>after"
+        counts = await measure_texts(tokenizer, texts)
+        assert counts == {key: await tokenizer.count(value) for key, value in texts.items()}
+
+
+async def test_regenerated_text_has_the_tokens_asked_for(vllm_url):
+    async with open_session() as session:
+        tokenizer = Tokenizer(session, vllm_url, "tiny")
+        calibration = await calibrate(tokenizer, "tiny")
+        for kind in KINDS:
+            for tokens in (10, 100, 1000):
+                block = text.regenerate(f"{kind}{tokens}", kind, tokens, calibration)
+                assert abs(await tokenizer.count(block) - tokens) <= max(2, 0.02 * tokens), (kind, tokens)
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs the shared traces")
