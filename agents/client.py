@@ -8,6 +8,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -16,7 +17,7 @@ from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import Connection, RawStream, shorten
 from windtunnel.traces.errors import UsageError
 
-__all__ = ["RawStream", "StreamClient", "Target", "Timeouts", "parse_target"]
+__all__ = ["RawStream", "StreamClient", "Streams", "Target", "Timeouts", "parse_target"]
 
 _STALE_NS = 1_000_000_000
 """A reused connection that ends this soon after the request, with no byte of an answer, had been closed before it."""
@@ -94,6 +95,20 @@ class Timeouts(Struct, frozen=True):
 
 Dial = Callable[[Callable[[], Connection]], Awaitable[Connection]]
 """Opens a transport for the protocol that the function makes. Tests and in-process servers put their own here."""
+
+
+class Streams(Protocol):
+    """What sends the requests of a replay: `StreamClient`, or the engine without a socket in `fake`."""
+
+    async def stream(
+        self,
+        path: str,
+        parts: Sequence[bytes],
+        *,
+        request_id: str,
+        headers: Sequence[tuple[str, str]] = (),
+        on_start: Callable[[RawStream], None] | None = None,
+    ) -> RawStream: ...
 
 
 class StreamClient:

@@ -1,13 +1,11 @@
 """Runs the lanes: who starts when, what is in flight, when it ends, and what a failure or an interrupt means."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Literal
-
-from asyncio_throttle.throttler import Throttler
+from collections.abc import Coroutine, Sequence
+from typing import Any, Literal
 
 from windtunnel.agents import events as ev
-from windtunnel.agents.client import RawStream, StreamClient
+from windtunnel.agents.client import RawStream, Streams
 from windtunnel.agents.clock import Clock
 from windtunnel.agents.expected import PrefixIndex
 from windtunnel.agents.plan import call_tokens, make_plan
@@ -19,6 +17,7 @@ from windtunnel.simulator.results.store import RunWriter, TextLine
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.deck import CallBudget, Deck, Draw, seeded
 from windtunnel.simulator.run.lane import NS, ActiveCall, SessionRun
+from windtunnel.simulator.run.pacing import RateCap
 from windtunnel.simulator.run.prepare import tagged
 from windtunnel.simulator.run.window import Window
 
@@ -39,7 +38,7 @@ class Driver:
         prepared: Sequence[Prepared],
         options: Options,
         clock: Clock,
-        client: StreamClient,
+        client: Streams,
         writer: RunWriter,
         run_id: str,
         origin_ns: int,
@@ -48,7 +47,7 @@ class Driver:
         self.config = config
         self.clock = clock
         self.client = client
-        self.reader = Reader(keep_text=self.keeps_text)
+        self.reader = Reader(keep_text=self.keeps_text, now_ns=clock.now_ns)
         self.run_id = run_id
         self._prepared = prepared
         self._options = options
@@ -60,8 +59,7 @@ class Driver:
         self._tokens = [call_tokens(p.trace) for p in prepared]
         self._deck = Deck(len(prepared), config.seed, config.sessions)
         self._budget = CallBudget(config.calls)
-        # One per 1/R seconds, not R per second: the library admits what its period allows in one burst.
-        self._throttle = None if config.rate is None else Throttler(1, period=1 / config.rate, retry_interval=0.005)
+        self._cap = None if config.rate is None else RateCap(config.rate, clock)
         self.window = Window(config.agents, config.warmup, config.duration_s, self._enter)
         self.active: set[ActiveCall] = set()
         self.live: dict[int, SessionRun] = {}
@@ -71,6 +69,8 @@ class Driver:
         self.sessions_started = 0
         self.sessions_failed = 0
         self.calls_ok = 0
+        self._open_calls = 0
+        self._broken: BaseException | None = None
         self._stop: StopKind | None = None
         self._lanes: list[asyncio.Task[None]] = []
 
@@ -107,23 +107,34 @@ class Driver:
         began = self.clock.now_ns()
         self.window.begin(began)
         step = self.config.ramp_s / self.config.agents
-        self._lanes = [
-            asyncio.create_task(self._lane(agent, began + round(agent * step * NS)), name=f"lane {agent}")
-            for agent in range(self.config.agents)
-        ]
-        watcher = asyncio.create_task(self._watch_window())
-        progress = asyncio.create_task(self._progress())
+        if self._stop is None:  # a stop may come before the first lane
+            self._lanes = [
+                self._start(self._lane(agent, began + round(agent * step * NS)), f"lane {agent}")
+                for agent in range(self.config.agents)
+            ]
+        beside = [self._start(self._watch_window(), "window"), self._start(self._progress(), "progress")]
         try:
-            results = await asyncio.gather(*self._lanes, return_exceptions=True)
+            await asyncio.gather(*self._lanes, return_exceptions=True)
         finally:
-            watcher.cancel()
-            progress.cancel()
-            await asyncio.gather(watcher, progress, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
         self.window.end(self.clock.now_ns())
         self._emit_progress()
-        for result in results:
-            if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
-                raise result
+        if self._broken is not None:
+            raise self._broken
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """An error in one part ends the run at once and is raised at its end."""
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._broken is None:
+            self._broken = error
+            self.stop("failures")
 
     def stop(self, kind: StopKind) -> None:
         """End the run now; calls in flight end as cut, or as failures where the engine is the reason."""
@@ -143,20 +154,19 @@ class Driver:
         return "cut", self._stop or "run_end"
 
     async def _watch_window(self) -> None:
+        """Looks every quarter of a second, and when the window says so: its deadline moves when it opens."""
         while True:
-            wake = self.window.wake
-            if wake is None:
-                await self.clock.sleep_until(self.clock.now_ns() + NS // 4)
-                continue
-            # A quarter of a second at a time: the deadline moves when the window opens.
-            await self.clock.sleep_until(min(wake, self.clock.now_ns() + NS // 4))
-            now = self.clock.now_ns()
-            if now >= wake and self.window.tick(now):
-                if self.window.phase == "warmup":
-                    note = "the warm-up did not end in time: give a shorter --warmup or fewer --agents"
-                    self.emit(ev.Note(t=self.now(), level="warning", text=note, reason="no_steady_state"))
-                self.stop("duration")
-                return
+            now, wake = self.clock.now_ns(), self.window.wake
+            if wake is not None and now >= wake:
+                if self.window.tick(now):
+                    break
+                wake = None  # the window waits for a lane to start, and that will tell it
+            look = now + NS // 4
+            await self.clock.sleep_until(look if wake is None else min(wake, look))
+        if self.window.phase == "warmup":
+            note = "the warm-up did not end in time: give a shorter --warmup or fewer --agents"
+            self.emit(ev.Note(t=self.now(), level="warning", text=note, reason="no_steady_state"))
+        self.stop("duration")
 
     async def _lane(self, agent: int, begin: int) -> None:
         await self.clock.sleep_until(begin)
@@ -197,17 +207,30 @@ class Driver:
     # -- calls
 
     def take_call(self) -> bool:
+        """Whether one more call may start; `call_over` must follow when it is."""
         if self._budget.take():
+            self._open_calls += 1
             return True
-        self.window.dry(self.clock.now_ns())
+        self._drain()
         return False
+
+    def call_over(self) -> None:
+        self._open_calls -= 1
+        if self._budget.exhausted and not self._open_calls:
+            self._drain()
+
+    def _drain(self) -> None:
+        """No call may start any more: what is in flight goes on to its end, and nobody waits for a turn to come."""
+        self.window.dry(self.clock.now_ns())
+        for session in list(self.live.values()):
+            session.drain()
 
     async def throttle(self) -> int:
         """Wait for the request-rate cap; returns the ns waited, to be recorded apart from the client's own delay."""
-        if self._throttle is None:
+        if self._cap is None:
             return 0
         began = self.clock.now_ns()
-        await self._throttle.acquire()  # type: ignore[no-untyped-call]
+        await self._cap.acquire()
         return self.clock.now_ns() - began
 
     def opened(self, active: ActiveCall, raw: RawStream) -> None:

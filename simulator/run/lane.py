@@ -25,6 +25,7 @@ from windtunnel.agents.session import (
     Plan,
     SendCall,
     StartWait,
+    Stop,
     WaitOver,
     advance,
     start,
@@ -64,12 +65,15 @@ class SessionRun:
         self.reason: str | None = None
         self._draw = draw
         self._state = start(plan)
-        self._inputs: asyncio.Queue[tuple[Input, int]] = asyncio.Queue()
+        self._inputs: asyncio.Queue[tuple[Input, int] | BaseException] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._waits: dict[tuple[int, int], ev.WaitStart] = {}
         self._trails: dict[int, Trail] = {}
         self._calls_done = 0
         self._work_done = 0.0
+        self._flying = 0
+        """Calls that may start, or were started, and whose end was not told yet."""
+        self._draining = False
         self._over = False
 
     async def run(self) -> None:
@@ -92,13 +96,17 @@ class SessionRun:
         try:
             self._apply(Begin(), driver.clock.now_ns())
             while not self._over:
-                item, at = await self._inputs.get()
-                self._apply(item, at)
+                told = await self._inputs.get()
+                if isinstance(told, BaseException):
+                    raise told
+                self._apply(*told)
+                if self._draining and not self._flying and self._inputs.empty():
+                    self._finish("cut", "call_budget")
         except asyncio.CancelledError:
             self.status, self.reason = driver.session_fate()
             raise
         finally:
-            await self._quiesce()
+            cancelled = await self._quiesce()
             driver.emit(
                 ev.SessionEnd(
                     t=driver.now(),
@@ -110,16 +118,30 @@ class SessionRun:
                     work_done=self._work_done,
                 )
             )
+        if cancelled is not None:
+            raise cancelled
 
-    async def _quiesce(self) -> None:
+    def drain(self) -> None:
+        """No call may start any more: the session ends as cut once its calls in flight have ended."""
+        self._draining = True
+        if not self._flying:
+            self._inputs.put_nowait((Stop("cut", "call_budget"), self.driver.clock.now_ns()))
+
+    async def _quiesce(self) -> asyncio.CancelledError | None:
+        """Calls and waits are given up. A cancellation meanwhile is returned, so that the session's end is told."""
+        cancelled = None
         for task in self._tasks:
             task.cancel()
-        if self._tasks:
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+        while self._tasks:
+            try:
+                await asyncio.wait(self._tasks)
+            except asyncio.CancelledError as error:
+                cancelled = error
         for thread, call in list(self._waits):
             self._end_wait(thread, call)
         for trail in self._trails.values():
             self.driver.index.drop(trail)
+        return cancelled
 
     def _apply(self, item: Input, at: int) -> None:
         self._state, actions = advance(self._state, item)
@@ -130,9 +152,9 @@ class SessionRun:
         match action:
             case SendCall(thread=thread, call=call):
                 if self.driver.take_call():
-                    self._spawn(self._call(thread, call, at))
-                else:
-                    self._finish("cut", "call_budget")
+                    self._flying += 1
+                    task = self._spawn(self._call(thread, call, at))
+                    task.add_done_callback(lambda _: self.driver.call_over())
             case StartWait():
                 self._start_wait(action, at)
             case EndWait(thread=thread, call=call):
@@ -148,10 +170,17 @@ class SessionRun:
             self.status, self.reason = status, reason
             self._over = True
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """An error in a task is a bug of ours: it is raised where the session runs, which would wait for ever else."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._inputs.put_nowait(error)
 
     def _start_wait(self, wait: StartWait, at: int) -> None:
         event = ev.WaitStart(
@@ -225,12 +254,13 @@ class SessionRun:
         except asyncio.CancelledError as error:
             cancelled = error
         event, parsed = self._call_end(started, body, match, active, parsed, throttled, cancelled is not None)
+        if not event.cut:
+            self._calls_done += 1
+            self._work_done += self.plan.work_of(call_id) if event.failure is None else 0.0
         driver.closed(active, event, parsed)
         if cancelled is not None:
             raise cancelled
-        self._calls_done += 1
         if event.failure is None:
-            self._work_done += self.plan.work_of(call_id)
             output = Output(
                 text=parsed.text,
                 reasoning=parsed.reasoning,
@@ -240,6 +270,7 @@ class SessionRun:
             )
             driver.index.generated(trail, self.conversation.ended(call_id, output))
         end = driver.clock.now_ns() if event.t_end is None else event.t_end + driver.origin
+        self._flying -= 1
         self._inputs.put_nowait((CallEnded(thread, call_id, ok=event.failure is None, reason=event.failure), end))
 
     def _call_end(
