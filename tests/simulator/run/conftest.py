@@ -21,7 +21,7 @@ from windtunnel.traces.model import Block, Call, Header, Message, Thread, ToolSe
 from windtunnel.traces.text import Calibration, stored
 
 NS = 1_000_000_000
-WITH_IDS = Calibration("ids", stored().ratio, None, ids=tuple(range(1000, 5000)))
+WITH_IDS = Calibration("ids", stored().ratio, stored().costs, ids=tuple(range(1000, 5000)))
 
 
 class Sketch:
