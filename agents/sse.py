@@ -105,7 +105,14 @@ class Parser:
     @property
     def tail(self) -> str:
         """The last 200 characters generated, of any kind."""
-        return _whole("".join(self._recent)[-TAIL_CHARS:])
+        parts: list[str] = []
+        left = TAIL_CHARS
+        for text in reversed(self._recent):
+            parts.append(text)
+            left -= len(text)
+            if left <= 0:
+                break
+        return _whole("".join(reversed(parts))[-TAIL_CHARS:])
 
     def feed(self, t_ns: int, data: bytes) -> None:
         """Parse what arrived at `t_ns`."""

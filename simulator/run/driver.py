@@ -26,6 +26,8 @@ PROGRESS_S = 0.25
 FAILED_SESSION_PAUSE_S = 1.0
 """A lane whose session failed waits this long, so that a refusing server is not hammered."""
 TAIL_CHARS = 120
+SLICE_NS = 250_000
+"""Longest time that looking at the calls in flight holds the event loop, give or take one call."""
 
 
 class Driver:
@@ -282,27 +284,36 @@ class Driver:
             due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
             await self.clock.sleep_until(due)
             await self.reader.catch_up()
-            self._emit_progress()
+            self._emit_progress(await self._look_at_calls())
             self._writer.flush()
 
-    def _emit_progress(self) -> None:
-        agents = []
-        flying: set[int] = set()
+    async def _look_at_calls(self) -> list[tuple[ActiveCall, ev.AgentProgress]]:
+        """What each call in flight has come to, a slice of them at a time: the sockets are looked at in between."""
+        seen = []
+        until = self.clock.now_ns() + SLICE_NS
         for active in sorted(self.active, key=lambda a: (a.agent, a.thread)):
-            state: ev.AgentState = "queue"
-            tokens, tail = 0, ""
-            if active.reading is not None:
-                tokens = active.reading.parser.tokens_so_far
-                tail = active.reading.parser.tail[-TAIL_CHARS:] if self.config.text else ""
-                state = "decode" if tokens else "prefill"
-            self.output_tokens += tokens - active.counted
-            active.counted = tokens
-            agents.append(
-                ev.AgentProgress(
-                    agent=active.agent, thread=active.thread, call=active.call, state=state, tokens=tokens, tail=tail
-                )
-            )
-            flying.add(active.agent)
+            if self.clock.now_ns() >= until:
+                await asyncio.sleep(0)
+                until = self.clock.now_ns() + SLICE_NS
+            if active in self.active:
+                seen.append((active, self._look_at(active)))
+        return seen
+
+    def _look_at(self, active: ActiveCall) -> ev.AgentProgress:
+        state: ev.AgentState = "queue"
+        tokens, tail = 0, ""
+        if active.reading is not None:
+            tokens = active.reading.parser.tokens_so_far
+            tail = active.reading.parser.tail[-TAIL_CHARS:] if self.config.text else ""
+            state = "decode" if tokens else "prefill"
+        self.output_tokens += tokens - active.counted
+        active.counted = tokens
+        return ev.AgentProgress(
+            agent=active.agent, thread=active.thread, call=active.call, state=state, tokens=tokens, tail=tail
+        )
+
+    def _emit_progress(self, seen: Sequence[tuple[ActiveCall, ev.AgentProgress]] = ()) -> None:
+        flying = {active.agent for active in self.active}
         in_tool = sum(1 for agent, s in self.live.items() if agent not in flying and s.in_tool)
         self.emit(
             ev.Progress(
@@ -312,6 +323,6 @@ class Driver:
                 in_flight=len(flying),
                 in_tool=in_tool,
                 waiting=len(self.live) - len(flying) - in_tool,
-                agents=tuple(agents),
+                agents=tuple(progress for active, progress in seen if active in self.active),
             )
         )

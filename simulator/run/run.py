@@ -202,8 +202,8 @@ class Run:
 
         async def look_at_gpus() -> None:
             if gpus is not None:
-                own = samplers.group_members(launched.pid) if launched is not None else ()
-                for event in await asyncio.to_thread(gpus.sample, driver.now(), own):
+                group = None if launched is None else launched.pid
+                for event in await asyncio.to_thread(samplers.gpu_samples, gpus, driver.now(), group):
                     driver.emit(event)
 
         await scrape()  # the counters' baseline, after the reset and before the first call

@@ -11,6 +11,7 @@ from windtunnel.agents import events as ev
 from windtunnel.simulator.engines import signatures
 from windtunnel.simulator.engines.launch import Launched
 from windtunnel.simulator.run.driver import Driver
+from windtunnel.simulator.run.gpu import Gpus
 
 NS = 1_000_000_000
 PROBE_NS = 20_000_000
@@ -89,6 +90,11 @@ async def cancelled(tasks: list[asyncio.Task[None]]) -> None:
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, BaseException) and not isinstance(result, asyncio.CancelledError):
             raise result
+
+
+def gpu_samples(gpus: Gpus, t: int, engine: int | None) -> tuple[ev.GpuSample, ...]:
+    """One sample a GPU; `engine` is the process group of a started engine. Takes milliseconds: call it in a thread."""
+    return gpus.sample(t, () if engine is None else group_members(engine))
 
 
 def group_members(group: int) -> frozenset[int]:
