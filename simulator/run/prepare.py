@@ -105,14 +105,11 @@ class Preparation(Struct, frozen=True):
 def choose_route(config: RunConfig, traces: Sequence[Trace], resolved: Resolved) -> Route:
     """`--api`, or: token ids where nothing readable would be lost and the engine takes them."""
     can = resolved.capabilities.token_prompts and resolved.capabilities.tokenize
-    if config.api == "tokens":
-        if not can:
-            raise UsageError(
-                "--api tokens: this server does not take token ids on /v1/completions together with /tokenize; "
-                "use --api chat"
-            )
-        if config.history == "live":
-            return "tokens"
+    if config.api == "tokens" and not can:
+        raise UsageError(
+            "--api tokens: this server does not take token ids on /v1/completions together with /tokenize; "
+            "use --api chat"
+        )
     if config.api != "auto":
         return config.api
     return "tokens" if can and all(trace.header.shape_only for trace in traces) else "chat"
@@ -153,42 +150,47 @@ async def prepare_run(
     route = choose_route(config, traces, resolved)
     limit = room(config, resolved)
     tokenizer = Tokenizer(link.session, link.root, resolved.model) if resolved.capabilities.tokenize else None
-    fitted, counts = _fit(config, traces, limit)
+    fitted = _fit(config, traces, limit)
     isolation = await isolate(config, link, run_id)
     talk("learning how the server counts tokens")
     tag_tokens, salt_tokens = await _label_tokens(tokenizer, isolation, run_id)
     rendering = await learn_rendering(
-        tokenizer, resolved, fitted if route == "chat" else (), salt_tokens=salt_tokens, tag_tokens=tag_tokens
+        tokenizer,
+        resolved,
+        [trace for _, trace in fitted] if route == "chat" else (),
+        salt_tokens=salt_tokens,
+        tag_tokens=tag_tokens,
     )
     options = _options(config, route, resolved, isolation)
     talk(f"preparing {len(fitted)} sessions")
-    kept: list[Trace] = []
     prepared: list[Prepared] = []
     proven: dict[str, int] = {}
-    tightened = 0
+    changed = 0
     prove = Proof(config, route, rendering, options, limit, tokenizer)
-    for trace in fitted:
+    for original, trace in fitted:
         result = await prove.trace(trace)
-        if result is None:
-            tightened += 1
-            continue
-        kept.append(result[0].trace)
-        prepared.append(result[0])
-        proven[trace.header.id] = result[1]
-    if not kept:
+        if result is not None:
+            prepared.append(result[0])
+            proven[trace.header.id] = result[1]
+            changed += result[0].trace is not original
+    if not prepared:
         raise UsageError(
             f"no session fits a context of {limit} tokens with its template: use --fit scale, or a larger --max-context"
         )
-    if tightened:
-        counts = msgspec.structs.replace(counts, kept=counts.kept - tightened, filtered=counts.filtered + tightened)
+    kept = tuple(one.trace for one in prepared)
     models = {model for trace in kept for model in trace.header.models}
     return Preparation(
-        traces=tuple(kept),
+        traces=kept,
         prepared=tuple(prepared),
         route=route,
         rendering=rendering,
         max_context=limit,
-        counts=counts,
+        counts=FitCounts(
+            kept=len(kept) - changed,
+            filtered=len(traces) - len(kept),
+            scaled=changed if config.fit == "scale" else 0,
+            compacted=changed if config.fit == "compact" else 0,
+        ),
         lengths_from=tuple(sorted(models)),
         options=options,
         isolation=isolation,
@@ -196,16 +198,17 @@ async def prepare_run(
     )
 
 
-def _fit(config: RunConfig, traces: Sequence[Trace], limit: int | None) -> tuple[list[Trace], FitCounts]:
+def _fit(config: RunConfig, traces: Sequence[Trace], limit: int | None) -> list[tuple[Trace, Trace]]:
+    """Each session that fits, or was made to: as given, and as it will be replayed."""
     if limit is None:
-        return list(traces), FitCounts(kept=len(traces), filtered=0, scaled=0, compacted=0)
-    fitted, counts = fit(traces, limit, config.fit)
-    if not fitted:
+        return [(trace, trace) for trace in traces]
+    pairs = [(trace, fitted) for trace in traces for fitted in fit([trace], limit, config.fit)[0]]
+    if not pairs:
         raise UsageError(
             f"none of the {len(traces)} sessions fits a context of {limit} tokens: "
             "use --fit scale or --fit compact, or a larger --max-context"
         )
-    return fitted, counts
+    return pairs
 
 
 async def _label_tokens(tokenizer: Tokenizer | None, isolation: Isolation, run_id: str) -> tuple[int, int]:
