@@ -114,7 +114,7 @@ async def test_one_cache_salt_for_the_whole_run(linked):
 
 async def test_a_salt_in_the_text_stands_in_front_and_is_planned_for(linked):
     """In front of the system prompt, the same for all agents; a tag tells copies apart behind the shared front."""
-    link, engine = await linked(version=None, metrics=False, dev_mode=False, completions=False)
+    link, _ = await linked(version=None, metrics=False, dev_mode=False, completions=False)
     got = await prepared(link, chain("a"), api="chat")
     salt = as_text(make_salt(RUN_ID))
     assert got.describe()["isolation"] == {
