@@ -1,5 +1,6 @@
 """From the fold to what is drawn: one frozen `View`, with names made short and ages worked out."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +17,7 @@ from windtunnel.tui.view import Doing, Ending, Engine, Row, View
 NS = 1_000_000_000
 RATE_S = 5.0
 """Speeds are of the last seconds: long enough to stand still, short enough to show a change."""
+AGE_STEP_S = 0.5
 BUSY = frozenset({"queue", "prefill", "decode"})
 
 
@@ -193,7 +195,7 @@ def row_of(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Row:
         cached=row.cached_share,
         missed=row.missed_cache,
         miss_cause=row.miss_cause,
-        ttft_s=max(0.0, (now - call.t_intended) / NS) if waiting_for_first and call is not None else row.ttft_s,
+        ttft_s=_age((now - call.t_intended) / NS) if waiting_for_first and call is not None else row.ttft_s,
         ttft_open=waiting_for_first,
         rate=row.tok_s if row.state == "decode" and not ended else None,
         rates=row.trend,
@@ -219,13 +221,18 @@ def _doing(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Doing:
         label = row.tool if row.state == "tool" else _cause(row.wait_cause)
         return Doing(
             label=label,
-            elapsed_s=None if ended else row.waited_s(now),
+            elapsed_s=None if ended else _age(row.waited_s(now)),
             planned_s=row.wait_planned_s,
             recorded_s=wait.recorded_s,
         )
     if row.state == "failed":
         return Doing(text=row.failure.replace("_", " "))
     return Doing(text="finished" if row.state == "done" else "")
+
+
+def _age(seconds: float) -> float:
+    """In steps that an eye can follow; a row whose age did not take one is not drawn again."""
+    return max(0.0, math.floor(seconds / AGE_STEP_S) * AGE_STEP_S)
 
 
 def _cause(cause: str) -> str:

@@ -98,6 +98,9 @@ class Glyphs(Struct, frozen=True):
     frame: str
     """top-left, top-right, bottom-left, bottom-right, horizontal, vertical."""
 
+    def __hash__(self) -> int:
+        return hash(self.name)
+
 
 UNICODE = Glyphs(
     name="unicode",
@@ -215,8 +218,11 @@ def strip(line: Line, width: int, colour: bool = True, over: str = "") -> Strip:
 
 
 def cells_of(text: str) -> int:
-    """Width of a text; most are ASCII and need no table."""
-    return len(text) if text.isascii() else cell_len(text)
+    """Width of a text in cells; most are ASCII and need no table."""
+    return len(text) if text.isascii() else _wide(text)
+
+
+_wide = lru_cache(maxsize=4096)(cell_len)
 
 
 def plain(line: Line) -> str:

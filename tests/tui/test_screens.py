@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from conftest import Clocks
 from fake_run import Fake
+from msgspec.structs import replace
 
 from windtunnel.tui.follow import Follower
-from windtunnel.tui.screens.fleet import Frame, Table, compose_frame
+from windtunnel.tui.screens.fleet import Frame, Table, compose_frame, paced
 from windtunnel.tui.theme import ASCII, TONES, UNICODE, Theme, cells_of, plain, strip
-from windtunnel.tui.view import View
+from windtunnel.tui.view import Doing, Row, View
 from windtunnel.tui.widgets.agents import SORTS
 
 GOLDEN = Path(__file__).parent / "screens"
@@ -148,6 +149,17 @@ def test_256_agents_scroll_with_the_cursor(views: dict[str, View]) -> None:
     assert frame.marked == frame.first + frame.shown.index(200)
     again = compose_frame(views["many"], frame.table, 80, 24, Theme())
     assert again.shown == frame.shown
+
+
+def test_rows_that_only_write_on_take_turns_and_changes_of_state_do_not_wait() -> None:
+    writing = tuple(Row(agent=a, state="decode", turn=3, doing=Doing(tokens=10)) for a in range(4))
+    further = tuple(replace(r, doing=Doing(tokens=20), rate=60.0) for r in writing)
+    first = paced(further, writing, beat=0)
+    assert [r.doing.tokens for r in first] == [20, 10, 20, 10]
+    assert [r.doing.tokens for r in paced(further, first, beat=1)] == [20, 20, 20, 20]
+    ended = tuple(replace(r, state="tool") for r in further)
+    assert paced(ended, first, beat=0) == ended
+    assert paced(tuple(replace(r, turn=4) for r in further), first, beat=0)[1].turn == 4
 
 
 def test_numbers_stand_still(views: dict[str, View]) -> None:

@@ -1,6 +1,7 @@
 """The agents' table: one line each, columns that fit the width, numbers that stand still."""
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -107,10 +108,11 @@ def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyph
     return (*filled(tuple(out), width - cells(right), "head"), *right)
 
 
+@lru_cache(maxsize=1024)
 def row_line(
     row: Row, columns: Columns, width: int, glyphs: Glyphs, parsed: bool = True, *, still: bool = False
 ) -> Line:
-    """One agent. `still`: the run is over and nothing happens any more."""
+    """One agent. `still`: the run is over and nothing happens any more. Cached: a third of the rows stand still."""
     gap = " " * columns.gap
     quiet = still or row.state in QUIET
     soft = "faint" if quiet else "dim"
