@@ -84,6 +84,8 @@ def reason(log: str, exit_code: int | None) -> str:
             return sentence.format(*(_short(g or "") for g in match.groups()))
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line for line in lines if EXCEPTION.match(line) and not any(w in line for w in WRAPPERS)]
+    if not causes and any(w in text for w in WRAPPERS):
+        return "its core process died without a word: killed from outside, or by the system for want of memory"
     said = causes[-1] if causes else next((line for line in reversed(lines) if LOUD.search(line)), None)
     said = said or (lines[-1] if lines else None)
     code = f"exit code {exit_code}" if exit_code is not None else "no exit code"

@@ -179,6 +179,10 @@ def test_the_emulator_in_short_form():
             ),
             "AssertionError: head size 33 is odd",
         ),
+        (
+            "RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}",
+            "died without a word",
+        ),
         ("starting\nall well\nsegmentation fault", "exit code 9, its last words: segmentation fault"),
         ("", "exit code 9, nothing in its log"),
     ],
