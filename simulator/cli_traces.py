@@ -22,7 +22,6 @@ def import_command(sources: Sequence[str], out: Path | None, *, as_json: bool) -
     loaded = load(sources)
     _complain(loaded.problems)
     if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
         for trace in loaded.traces:
             path = out / f"{_file_name(trace)}.jsonl.zst"
             write_trace(trace, path)

@@ -20,7 +20,7 @@ import msgspec
 import zstandard
 from msgspec import Struct
 
-from windtunnel.traces.errors import TraceError
+from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.model import (
     SCHEMA,
     Block,
@@ -46,6 +46,8 @@ _DECODER = msgspec.json.Decoder(Line)
 _STEP = 512
 """Compressed bytes decoded at a time; what a damaged step holds is lost."""
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a damaged line can raise; the last one for JSON nested thousands deep."""
 
 
 class ReadResult(Struct, frozen=True):
@@ -171,14 +173,17 @@ def encode_trace(trace: Trace) -> bytes:
 
 
 def write_trace(trace: Trace, path: Path) -> None:
-    """Write one trace to `path` (compressed when it ends in `.zst`), whole or not at all."""
+    """Write one trace to `path` (compressed when it ends in `.zst`), whole or not at all; UsageError when it cannot."""
     data = encode_trace(trace)
     if path.name.endswith(".zst"):
         data = zstandard.ZstdCompressor(level=19, write_checksum=True).compress(data)
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
-    partial.write_bytes(data)
-    partial.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_bytes(data)
+        partial.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path} ({error.strerror}): choose another folder or free some space") from error
 
 
 def read_trace(path: Path) -> ReadResult:
@@ -209,7 +214,7 @@ def is_trace_file(path: Path) -> bool:
     if head.startswith(_ZSTD_MAGIC):
         head = _decompress(head, str(path), [])
     for raw in head.split(b"\n")[:8]:
-        with contextlib.suppress(msgspec.DecodeError):
+        with contextlib.suppress(*UNREADABLE):
             if _TAG.decode(raw).type == "trace":
                 schema = _SCHEMA_OF.decode(raw).schema
                 return schema is None or schema.startswith(_FAMILY)
@@ -295,11 +300,13 @@ def _decode(raw: bytes, number: int, name: str, problems: list[Problem]) -> Line
             problems.append(Problem(name, number, f"bad {tag} line: {error}"))
     except msgspec.DecodeError as error:
         problems.append(Problem(name, number, f"not JSON: {error}"))
+    except RecursionError:
+        problems.append(Problem(name, number, "not a line of a trace: nested too deeply"))
     return None
 
 
 def _tag_of(raw: bytes) -> str | None:
     try:
         return _TAG.decode(raw).type
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None

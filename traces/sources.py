@@ -42,11 +42,11 @@ def load(specs: Sequence[str]) -> Loaded:
 def _load_one(spec: str, seen: set[Path]) -> Loaded:
     if spec == "library" or spec.startswith("library:"):
         return _read(library_paths(spec), seen)
-    path = Path(spec).expanduser()
+    path = _path(spec)
     if path.is_dir():
         return _folder(spec, path, seen)
-    if not path.exists():
-        raise TraceError(f"{spec} does not exist; give a trace, a folder, or library:NAME")
+    if not path.is_file():
+        raise TraceError(f"{spec} is neither a file nor a folder; give a trace, a folder, or library:NAME")
     if is_trace_file(path):
         return _checked(spec, _read([path], seen))
     found = _imported(path)
@@ -54,6 +54,21 @@ def _load_one(spec: str, seen: set[Path]) -> Loaded:
         why = f" ({found.problems[0]})" if found.problems else ""
         raise TraceError(f"{spec} is no trace and no session log that can be imported{why}; see `windtunnel import`")
     return found
+
+
+def _path(spec: str) -> Path:
+    """The existing path a spec names, `~` resolved."""
+    if not spec.strip():
+        raise TraceError("an empty name is no trace; give a trace, a folder, or library:NAME")
+    try:
+        path = Path(spec).expanduser()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        raise TraceError(f"{spec} does not exist; give a trace, a folder, or library:NAME") from None
+    except (OSError, RuntimeError, ValueError) as error:  # no permission, too long a name, no such home, a NUL byte
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise TraceError(f"{spec[:200]} cannot be opened ({why}); give a trace, a folder, or library:NAME") from error
+    return path
 
 
 def library_paths(spec: str) -> list[Path]:

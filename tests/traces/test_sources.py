@@ -1,10 +1,11 @@
 import json
+import os
 
 import pytest
 from msgspec.structs import replace
 
 from windtunnel.traces import library
-from windtunnel.traces.errors import TraceError
+from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.format import encode_trace, write_trace
 from windtunnel.traces.sources import load
 
@@ -55,6 +56,8 @@ def _content(name, small):
         "json": json.dumps({"a": 1}).encode(),
         "future": encode_trace(future),
         "no calls": encode_trace(no_calls),
+        "deep": b'{"a":' * 200_000,
+        "no UTF-8": b'{"type":"\xff"}\n',
     }[name]
 
 
@@ -66,6 +69,8 @@ def _content(name, small):
         ("json", "is no trace"),
         ("future", "schema windtunnel.trace/7"),
         ("no calls", "no session with calls"),
+        ("deep", "is no trace"),
+        ("no UTF-8", "is no trace"),
     ],
 )
 def test_what_cannot_be_used_is_one_sentence(name, said, small, tmp_path):
@@ -87,3 +92,33 @@ def test_empty_folder_missing_file_and_folder_without_traces(tmp_path):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(TraceError, match="holds no trace"):
         load([str(tmp_path)])
+
+
+def test_a_line_nested_too_deeply_costs_only_itself(small, tmp_path):
+    head, _, rest = encode_trace(small).partition(b"\n")
+    (tmp_path / "a.jsonl").write_bytes(head + b"\n" + b'{"a":' * 200_000 + b"\n" + rest)
+    loaded = load([str(tmp_path / "a.jsonl")])
+    assert loaded.traces == (small,)
+    assert [(p.line, p.reason) for p in loaded.problems] == [(2, "not a line of a trace: nested too deeply")]
+
+
+def test_names_that_are_no_files(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for spec, said in (
+        (str(tmp_path / "pipe"), "neither a file nor a folder"),
+        (str(tmp_path / "loop"), "symbolic links"),
+        ("", "empty name"),
+        ("~no-such-person/x", "home directory"),
+        ("x" * 5000, "name too long"),
+        ("a\0b", "null byte"),
+    ):
+        with pytest.raises(TraceError, match=f"(?i){said}") as error:
+            load([spec])
+        assert len(str(error.value)) < 400
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(small, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot write .*choose another folder"):
+        write_trace(small, tmp_path / "file" / "a.jsonl")
