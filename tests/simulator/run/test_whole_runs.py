@@ -1,4 +1,7 @@
-"""Whole runs through the command line against the embedded emulator, and what becomes of them when something dies."""
+"""Whole runs through the command line against the emulator, and what becomes of them when something dies.
+
+Processes are dear: one run serves several tests, and runs that are to be disturbed are started together.
+"""
 
 import json
 import os
@@ -17,6 +20,7 @@ from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import encode_summary
 
 CLI = [sys.executable, "-m", "windtunnel.simulator.cli"]
+ENGINE = "emulator --gpu B200 --model gpt-oss-20b"
 SMALL = ["--agents", "6", "--max-context", "4k", "--fit", "scale", "--pace", "none", "--ramp", "0.5"]
 
 
@@ -70,20 +74,42 @@ def engine_processes(run_dir):
     return found
 
 
-@pytest.fixture
-def run_dir(tmp_path):
-    return tmp_path / "run"
+@pytest.fixture(scope="module")
+def server():
+    """An emulator that serves several runs, one after the other."""
+    command = [sys.executable, "-m", "windtunnel.simulator.emulator.serve", *ENGINE.split()[1:], "--port", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    yield f"http://127.0.0.1:{int(process.stdout.readline())}"
+    process.terminate()
+    process.communicate(timeout=10)
+
+
+def finished(cwd, name, *args, code=0):
+    """Folder, summary, stdout and stderr of a run that came to its end."""
+    process = start(cwd, "run", *args, "--out", str(cwd / name))
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == code, err
+    assert "Traceback" not in err
+    return cwd / name, json.loads((cwd / name / "summary.json").read_bytes()), out, err
+
+
+@pytest.fixture(scope="module")
+def drained(tmp_path_factory, server):
+    """By route: a run over token ids with an engine of its own, one over chat messages with a server that was there."""
+    cwd = tmp_path_factory.mktemp("drained")
+    own = [*"--calls 48 --api tokens --engine".split(), ENGINE]
+    there = f"--calls 36 --api chat --target {server} --seed 6 --no-text --json".split()
+    tokens = finished(cwd, "tokens", "library", *SMALL, *own)
+    chat = finished(cwd, "chat", "library", *SMALL, *there)
+    return {"tokens": tokens, "chat": chat}
 
 
 @pytest.mark.parametrize("api", ["tokens", "chat"])
-def test_a_drained_run_counts_what_the_engine_counts(tmp_path, run_dir, api):
-    process = start(tmp_path, "run", *SMALL, "--calls", "48", "--api", api, "--out", str(run_dir), "--json")
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    summary = json.loads(out)
+def test_a_drained_run_counts_what_the_engine_counts(drained, api):
+    run_dir, summary, _, _ = drained[api]
     events = events_of(run_dir)
     calls = [e for e in events if isinstance(e, ev.CallEnd)]
-    assert summary["calls"] == len(calls) == 48
+    assert summary["calls"] == len(calls) == (48 if api == "tokens" else 36)
     assert summary["failed_calls"] == summary["calls_cut"] == 0
     assert all(c.completion_tokens == c.pinned_tokens == sum(c.chunks.n) for c in calls)
     samples = [e for e in events if isinstance(e, ev.EngineSample)]
@@ -91,6 +117,9 @@ def test_a_drained_run_counts_what_the_engine_counts(tmp_path, run_dir, api):
     assert last.generation_tokens - first.generation_tokens == summary["output_tokens"]
     assert last.prompt_tokens - first.prompt_tokens == summary["prompt_tokens"]
     assert last.prefix_hits - first.prefix_hits == summary["cached_tokens"]
+    # The counters' baseline is taken after the reset and before the first call.
+    assert first.seq < min(e.seq for e in events if isinstance(e, ev.CallStart))
+    assert json.loads((run_dir / "run.json").read_bytes())["isolation"]["reset"] is True
     assert "isolation_not_verified" not in summary["invalid_reasons"]
     # The prompts are as long as they were recorded.
     for call in calls:
@@ -101,36 +130,94 @@ def test_a_drained_run_counts_what_the_engine_counts(tmp_path, run_dir, api):
     )
 
 
-def test_the_summary_follows_from_the_folder_alone(tmp_path, run_dir):
-    process = start(tmp_path, "run", *SMALL, "--calls", "30", "--out", str(run_dir))
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    assert "6 agents" in out
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_the_summary_follows_from_the_folder_alone(drained, api):
+    run_dir, _, out, err = drained[api]
     assert encode_summary(recompute(run_dir)) == (run_dir / "summary.json").read_bytes()
     run = json.loads((run_dir / "run.json").read_text())
-    assert run["seed"] == 0
-    assert run["traces"]
-    assert all(trace["fingerprint"] for trace in run["traces"])
+    assert run["seed"] == (0 if api == "tokens" else 6)
+    assert len({trace["fingerprint"] for trace in run["traces"]}) == len(run["traces"]) >= 12
     assert run["engine"]["version"]
     assert run["engine"]["resolved"]["block_size"]
-    assert run["config"]["calls"] == 30
+    assert run["config"]["calls"] == (48 if api == "tokens" else 36)
+    # Data on stdout, talk on stderr.
+    assert "6 agents, " in out.splitlines()[0] if api == "tokens" else json.loads(out)["agents"] == 6
+    assert "length: about " in err
+    assert (run_dir / "text.jsonl").exists() == (api == "tokens")
+    assert (run_dir / "engine.log").exists() == (api == "tokens")
 
 
-def test_a_window_of_fixed_length_cuts_what_is_in_flight(tmp_path, run_dir):
-    process = start(tmp_path, "run", *SMALL, "--duration", "4", "--warmup", "1", "--out", str(run_dir), "--json")
-    out, err = process.communicate(timeout=120)
-    assert process.returncode == 0, err
-    summary = json.loads(out)
+def test_events_are_readable_as_plain_json(drained):
+    run_dir = drained["tokens"][0]
+    seen = [msgspec.json.decode(line) for line in (run_dir / "events.jsonl").read_bytes().splitlines()]
+    assert [e["seq"] for e in seen] == list(range(1, len(seen) + 1))
+    assert seen[0]["type"] == "run_start"
+    assert seen[-1]["type"] == "run_end"
+    assert {"heartbeat", "progress", "call_end", "client_sample", "engine_sample"} <= {e["type"] for e in seen}
+
+
+def test_an_engine_that_was_started_is_stopped(drained):
+    assert not engine_processes(drained["tokens"][0])
+
+
+@pytest.fixture(scope="module")
+def windowed(tmp_path_factory, server):
+    more = ["--duration", "3", "--warmup", "1", "--target", server]
+    return finished(tmp_path_factory.mktemp("windowed"), "run", "library", *SMALL, *more)
+
+
+def test_a_window_of_fixed_length_cuts_what_is_in_flight(windowed):
+    summary = windowed[1]
     assert summary["status"] == "completed"
-    assert 3.8 <= summary["window_s"] <= 4.5
+    assert 2.9 <= summary["window_s"] <= 3.4
     assert summary["calls_cut"] > 0
     assert summary["failed_calls"] == 0
     assert summary["sessions_cut"] > 0
     assert summary["output_tokens_per_s"] > 0
 
 
-def test_the_engine_killed_in_the_middle(tmp_path, run_dir):
-    process = start(tmp_path, "run", *SMALL, "--duration", "300", "--out", str(run_dir), "--json")
+def test_the_same_seed_draws_the_same_sessions(drained, windowed):
+    """In processes of their own, whose `hash` differs."""
+
+    def draws(folder):
+        starts = [e for e in events_of(folder) if isinstance(e, ev.SessionStart)]
+        return [(e.session, e.trace, e.first_turn) for e in sorted(starts, key=lambda e: int(e.session[1:]))][:6]
+
+    one, two, other = (draws(folder) for folder, *_ in (drained["tokens"], windowed, drained["chat"]))
+    assert len(one) == 6
+    assert one == two != other
+
+
+def test_a_server_that_refuses_every_call_ends_the_run(tmp_path, server):
+    flags = ["--agents", "2", "--duration", "60", "--target", server, "--header", "Content-Length: 1"]
+    process = start(tmp_path, "run", *flags, "--out", str(tmp_path / "run"))
+    _, err = process.communicate(timeout=60)
+    assert process.returncode in (1, 2), err
+    assert "Traceback" not in err
+
+
+# -- runs that something happens to
+
+
+@pytest.fixture(scope="module")
+def under_way(tmp_path_factory):
+    """Runs in their middle, by what will happen to them. They idle a little, so that they leave each other room."""
+    cwd = tmp_path_factory.mktemp("disturbed")
+    flags = ["library:small", *SMALL, "--pace", "busy", "--tool-time", "<=0.5", "--human-time", "<=0.5"]
+    runs = {}
+    for name in ("engine", "SIGINT", "SIGTERM", "SIGKILL"):
+        as_json = [] if name == "SIGKILL" else ["--json"]
+        more = ["--duration", "300", "--engine", ENGINE, "--out", str(cwd / name), *as_json]
+        runs[name] = (start(cwd, "run", *flags, *more), cwd / name)
+    yield runs
+    for process, _ in runs.values():
+        if process.poll() is None:
+            process.kill()
+        process.communicate()
+
+
+def test_the_engine_killed_in_the_middle(under_way):
+    process, run_dir = under_way["engine"]
     wait_for(calls_under_way(run_dir))
     killed = time.monotonic()
     for pid in engine_processes(run_dir):
@@ -140,17 +227,18 @@ def test_the_engine_killed_in_the_middle(tmp_path, run_dir):
     assert process.returncode == 1, err
     summary = json.loads(out)
     assert summary["status"] == "failed"
-    ends = [e for e in events_of(run_dir) if isinstance(e, ev.SessionEnd)]
-    starts = [e for e in events_of(run_dir) if isinstance(e, ev.SessionStart)]
+    events = events_of(run_dir)
+    ends = [e for e in events if isinstance(e, ev.SessionEnd)]
+    starts = [e for e in events if isinstance(e, ev.SessionStart)]
     assert sorted(e.session for e in ends) == sorted(e.session for e in starts)
     assert all(e.reason in BECAUSE_IT_DIED for e in ends if e.status != "completed")
     assert summary["status_reason"] == "engine_gone"
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_interrupts_keep_the_results_and_leave_no_orphan(tmp_path, run_dir, signum):
-    process = start(tmp_path, "run", *SMALL, "--duration", "300", "--out", str(run_dir), "--json")
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_interrupts_keep_the_results_and_leave_no_orphan(under_way, signum):
+    process, run_dir = under_way[signum.name]
     wait_for(calls_under_way(run_dir))
     process.send_signal(signum)
     out, err = process.communicate(timeout=30)
@@ -162,8 +250,8 @@ def test_interrupts_keep_the_results_and_leave_no_orphan(tmp_path, run_dir, sign
     assert not engine_processes(run_dir)
 
 
-def test_kill_9_of_the_run_leaves_a_folder_that_says_so_and_no_engine(tmp_path, run_dir):
-    process = start(tmp_path, "run", *SMALL, "--duration", "300", "--out", str(run_dir))
+def test_kill_9_of_the_run_leaves_a_folder_that_says_so_and_no_engine(under_way):
+    process, run_dir = under_way["SIGKILL"]
     wait_for(calls_under_way(run_dir))
     process.kill()
     process.communicate(timeout=30)
@@ -179,37 +267,3 @@ def test_kill_9_of_the_run_leaves_a_folder_that_says_so_and_no_engine(tmp_path, 
     assert viewed.returncode == 0, viewed.stderr
     assert "died" in viewed.stderr
     assert "6 agents" in viewed.stdout
-
-
-def test_a_server_that_refuses_every_call_ends_the_run(tmp_path, run_dir):
-    process = start(
-        tmp_path, "run", "--agents", "2", "--duration", "60", "--header", "Content-Length: 1", "--out", str(run_dir)
-    )
-    _, err = process.communicate(timeout=60)
-    assert process.returncode in (1, 2), err
-    assert "Traceback" not in err
-
-
-def test_the_same_seed_draws_the_same_sessions(tmp_path):
-    def draws(name, seed):
-        folder = tmp_path / name
-        args = ["run", *SMALL, "--calls", "18", "--seed", str(seed), "--out", str(folder), "--no-text"]
-        process = start(tmp_path, *args)
-        _, err = process.communicate(timeout=120)
-        assert process.returncode == 0, err
-        assert not (folder / "text.jsonl").exists()
-        starts = [e for e in events_of(folder) if isinstance(e, ev.SessionStart)]
-        return [(e.session, e.trace, e.first_turn) for e in sorted(starts, key=lambda e: e.session)][:6]
-
-    assert draws("a", 5) == draws("b", 5)
-    assert draws("c", 5) != draws("d", 6)
-
-
-def test_events_are_readable_as_plain_json(tmp_path, run_dir):
-    process = start(tmp_path, "run", *SMALL, "--calls", "12", "--out", str(run_dir))
-    process.communicate(timeout=120)
-    seen = [msgspec.json.decode(line) for line in (run_dir / "events.jsonl").read_bytes().splitlines()]
-    assert [e["seq"] for e in seen] == list(range(1, len(seen) + 1))
-    assert seen[0]["type"] == "run_start"
-    assert seen[-1]["type"] == "run_end"
-    assert {"heartbeat", "progress", "call_end", "client_sample", "engine_sample"} <= {e["type"] for e in seen}
