@@ -97,7 +97,7 @@ def finished(cwd, name, *args, code=0):
 def drained(tmp_path_factory, server):
     """By route: a run over token ids with an engine of its own, one over chat messages with a server that was there."""
     cwd = tmp_path_factory.mktemp("drained")
-    own = [*"--calls 48 --api tokens --engine".split(), ENGINE]
+    own = ["--calls", "48", "--api", "tokens", "--engine", ENGINE]
     there = f"--calls 36 --api chat --target {server} --seed 6 --no-text --json".split()
     tokens = finished(cwd, "tokens", "library", *SMALL, *own)
     chat = finished(cwd, "chat", "library", *SMALL, *there)
