@@ -206,6 +206,9 @@ def strip(line: Line, width: int, colour: bool = True, over: str = "") -> Strip:
             run += text
             continue
         if run:
+            if not run.isprintable():
+                # Titles, tool names and generated text come from elsewhere: no escape sequence gets through.
+                run = "".join(c if c.isprintable() else " " for c in run)
             size = cells_of(run)
             if size > left:
                 run, size = set_cell_size(run, left), left

@@ -1,7 +1,6 @@
 """A run that never happened: events of a closed loop of agents, for tests and pictures.
 
-Seeded and without a clock: the same arguments give the same events. `python fake_run.py DIR --live` writes them in real
-time, so that the viewer can be watched against it.
+Seeded and without a clock: the same arguments give the same events. As a script it writes them in real time.
 """
 
 import heapq
@@ -25,7 +24,6 @@ from windtunnel.agents.events import (
     EngineSample,
     GpuSample,
     Heartbeat,
-    Note,
     Phase,
     Progress,
     RunEnd,
@@ -39,20 +37,10 @@ from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import encode_summary
 
 NS = 1_000_000_000
-TITLES = (
-    "claude/fix-importer",
-    "codex/bench-cli",
-    "claude/refactor-db",
-    "pi/readme",
-    "opencode/types",
-    "claude/flaky-test",
-    "codex/migrate-schema",
-    "claude/trace-viewer",
-    "weka/session-0412",
-    "claude/add-oauth-login",
-    "codex/rename-everything",
-    "claude/why-is-ci-red",
-)
+CLAUDE = ("fix-importer", "refactor-db", "flaky-test", "trace-viewer", "add-oauth-login", "why-is-ci-red")
+CODEX = ("bench-cli", "migrate-schema", "rename-everything")
+OTHERS = ("pi/readme", "opencode/types", "weka/session-0412")
+TITLES = (*(f"claude/{t}" for t in CLAUDE), *(f"codex/{t}" for t in CODEX), *OTHERS)
 TOOLS = ("Bash", "Read", "Edit", "Grep", "Task", "WebFetch", "shell", "apply_patch")
 SAID = (
     "The importer drops the last line when the file has no trailing newline. I will read the test first, then change "
@@ -145,7 +133,7 @@ class Fake:
 
     def call(self, t: int, agent: int, session: str, index: int, turns: int, context: int, cached: int) -> None:
         rng = self.rng
-        thread = 1 if rng.random() < 0.08 else 0
+        thread = int(rng.random() < 0.08)
         pinned = max(8, int(rng.lognormvariate(5.4, 0.8)))
         prompt = context
         request_id = f"{session}-{thread}-{index}"
@@ -299,8 +287,7 @@ class Fake:
         running = sum(live[2] == "decode" for live in self.live.values())
         usage = min(self.kv_top, self.kv_top * (t / NS) / 14 + 0.02 * self.rng.random()) if self.live else 0.0
         queued = len(self.live) - running
-        if usage > 0.75 and self.rng.random() < 0.1:
-            self.preempted += 1
+        self.preempted += usage > 0.75 and self.rng.random() < 0.1
         self.add(Heartbeat(t=t))
         self.add(
             EngineSample(
@@ -342,7 +329,6 @@ class Fake:
                             call=call,
                             request_id=f"{session}-{thread}-{call}",
                             t_intended=t,
-                            t_sent=t,
                             t_end=t,
                             cut=True,
                         )
@@ -350,11 +336,6 @@ class Fake:
                 self.add(SessionEnd(t=t, agent=agent, session=session, status="cut", reason="end_of_window"))
         self.add(Phase(t=t, phase="done"))
         self.add(RunEnd(t=t, status=status, reason=None if status == "completed" else "engine_gone"))  # type: ignore[arg-type]
-
-    def invalid(self, t: float, reason: str, text: str) -> None:
-        """Insert a note that makes the run invalid."""
-        note = Note(t=int(t * NS), level="warning", text=text, reason=reason)
-        self.events = sorted([*self.events, note], key=lambda e: e.t)
 
     def run_json(self) -> dict[str, Any]:
         return {
@@ -415,6 +396,5 @@ if __name__ == "__main__":
     parser.add_argument("folder", type=Path)
     parser.add_argument("--agents", type=int, default=32)
     parser.add_argument("--seconds", type=float, default=120.0)
-    parser.add_argument("--failures", type=float, default=0.0)
     args = parser.parse_args()
-    write_live(args.folder, Fake(args.agents, args.seconds, failures=args.failures), time.monotonic, time.sleep)
+    write_live(args.folder, Fake(args.agents, args.seconds), time.monotonic, time.sleep)

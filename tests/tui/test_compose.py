@@ -38,6 +38,12 @@ def test_a_strip_is_exactly_as_wide_as_asked() -> None:
         assert sum(s.cell_length for s in drawn) == 33
 
 
+def test_control_characters_never_reach_the_terminal() -> None:
+    drawn = strip(words("a\x1b[31mb\r\n\tc\u202ed"), 20)
+    assert drawn.text == "a [31mb   c d" + " " * 7
+    assert drawn.cell_length == 20
+
+
 def test_changed_columns_cover_what_differs() -> None:
     old = (("01 ", "dim"), ("decode ", "decode"), ("62.1", ""), (" end", ""))
     new = (("01 ", "dim"), ("decode ", "decode"), ("62.2", ""), (" end", ""))
