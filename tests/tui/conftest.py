@@ -13,14 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from fake_run import Fake
 
 
-class Clocks:
-    """Unix time and a monotonic clock that only move when told to."""
-
-    def __init__(self) -> None:
-        self.wall = 1_764_000_100.0
-        self.monotonic = 0.0
-
-
 @pytest.fixture(scope="session")
 def running() -> Fake:
     return Fake(32, 60.0)

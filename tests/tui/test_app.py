@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from conftest import Clocks
+from fake_clocks import Clocks
 from fake_run import Fake
 from textual.pilot import Pilot
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from conftest import Clocks
+from fake_clocks import Clocks
 from fake_run import NS, Fake
 
 from windtunnel.agents.events import SessionEnd

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Clocks
+from fake_clocks import Clocks
 from fake_run import Fake
 from msgspec.structs import replace
 
