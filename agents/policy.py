@@ -47,8 +47,8 @@ USUAL_ANY_TOOL_S = 0.3
 USUAL_HUMAN_S = 84.0
 """Median time of the human, from the same source (1.4 min)."""
 
-_SCALE = re.compile(r"[x×](\d+(?:\.\d+)?|\.\d+)")
-_CAP = re.compile(r"(?:<=|≤)(\d+(?:\.\d+)?|\.\d+)s?")
+_SCALE = re.compile(r"[x×](\d{1,6}(?:\.\d+)?|\.\d+)")
+_CAP = re.compile(r"(?:<=|≤)(\d{1,9}(?:\.\d+)?|\.\d+)s?")
 
 
 class Dial(Struct, frozen=True):
@@ -82,7 +82,9 @@ def parse_dial(text: str) -> Dial:
         return Dial("scale", float(match[1]))
     if match := _CAP.fullmatch(text):
         return Dial("cap", float(match[1]))
-    raise UsageError(f"{text!r} is no time setting: write recorded, none, a factor such as x2, or a cap such as <=10")
+    raise UsageError(
+        f"{text[:100]!r} is no time setting: write recorded, none, a factor such as x2, or a cap such as <=10"
+    )
 
 
 class Policy(Struct, frozen=True):

@@ -1,5 +1,6 @@
 """The flags of a run, said once for `run` and `watch`."""
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,10 @@ if TYPE_CHECKING:
     from windtunnel.simulator.run.config import RunConfig
 
 Command = Callable[..., Any]
+TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
+"""A header's name (RFC 9110, section 5.1)."""
+SENDABLE = re.compile(r"[\x20-\x7e\t]*")
+"""A header's value that arrives as it was typed: no line ends, ASCII only (RFC 9110, section 5.5)."""
 
 _OPTIONS: list[Callable[[Command], Command]] = [
     click.argument("traces", nargs=-1, metavar="[TRACE ...]"),
@@ -85,6 +90,8 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
     per_tool: dict[str, Dial] = {}
     for text in flags["tool_time"]:
         name, found, dial = text.partition("=")
+        if found and not name.strip():
+            raise UsageError(f"--tool-time {text}: the tool's name is missing, write Bash=x2")
         if found and not name.endswith("<"):
             per_tool[name] = parse_dial(dial)
         else:
@@ -92,13 +99,17 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
     headers: list[tuple[str, str]] = []
     for text in flags["header"]:
         name, found, value = text.partition(":")
-        if not found or not name.strip():
+        if not found or not TOKEN.fullmatch(name.strip()):
             raise UsageError(f"--header {text!r}: expected 'NAME: VALUE'")
+        if not SENDABLE.fullmatch(value.strip()):
+            raise UsageError(f"--header {name.strip()}: its value has characters that no header can carry")
         headers.append((name.strip(), value.strip()))
     if flags["api_key"]:
+        if not SENDABLE.fullmatch(flags["api_key"]):
+            raise UsageError("--api-key: it has characters that no header can carry, copy it again")
         headers.append(("Authorization", f"Bearer {flags['api_key']}"))
-    if flags["slo"]:
-        slo.parse(flags["slo"])
+    if flags["slo"] is not None and not slo.parse(flags["slo"]):
+        raise UsageError("--slo: it is empty, write it like ttft_s.p90<3")
     duration, max_context, warmup = flags["duration"], flags["max_context"], flags["warmup"]
     return RunConfig(
         traces=tuple(flags["traces"]) or ("library",),
@@ -116,7 +127,7 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
         start=flags["start"],
         pace=flags["pace"],
         tool_time=tool_time,
-        human_time=parse_dial(flags["human_time"]) if flags["human_time"] else None,
+        human_time=None if flags["human_time"] is None else parse_dial(flags["human_time"]),
         per_tool=per_tool,
         history=flags["history"],
         max_context=None if max_context is None else parse_count(max_context, "--max-context"),

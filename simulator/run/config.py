@@ -1,5 +1,6 @@
 """What a run was asked to do. Every dial stands here and is written to run.json as it is."""
 
+import math
 import re
 from typing import Any, Literal
 
@@ -17,6 +18,11 @@ DEFAULT_DURATION_S = 300.0
 """Measured window when no end of the run is given."""
 DEFAULT_WARMUP_CALLS = 2
 """Per lane: the first call prefills the whole history cold, the second shows that the cache holds it."""
+MOST_AGENTS = 10_000
+"""More than one client process can drive; a mistyped number must not fill the memory."""
+LONGEST_S = 1e8
+"""Three years: longer times are typing errors, and far longer ones break the arithmetic in ns."""
+LARGEST_CONTEXT = 1 << 30
 
 
 class Warmup(Struct, frozen=True):
@@ -64,6 +70,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
         """The config with its default end filled in; raises UsageError for values that cannot work."""
         if self.agents < 1:
             raise UsageError(f"--agents {self.agents}: at least one agent is needed")
+        if self.agents > MOST_AGENTS:
+            raise UsageError(f"--agents {self.agents}: at most {MOST_AGENTS} run in one client, give fewer")
         if self.target and self.engine:
             raise UsageError("--target and --engine exclude each other: give the URL of a running server or a command")
         for flag, value in (("--duration", self.duration_s), ("--sessions", self.sessions), ("--calls", self.calls)):
@@ -71,12 +79,18 @@ class RunConfig(Struct, frozen=True, kw_only=True):
                 raise UsageError(f"{flag} {value:g}: must be greater than zero")
         if sum(end is not None for end in (self.duration_s, self.sessions, self.calls)) > 1:
             raise UsageError("--duration, --sessions and --calls exclude each other: give one end of the run")
-        if self.rate is not None and self.rate <= 0:
-            raise UsageError(f"--rate {self.rate:g}: must be greater than zero")
-        if self.ramp_s < 0:
+        if self.rate is not None and not (self.rate > 0 and math.isfinite(self.rate)):
+            raise UsageError(f"--rate {self.rate:g}: must be greater than zero (leave it out for no limit)")
+        if not self.ramp_s >= 0:
             raise UsageError(f"--ramp {self.ramp_s:g}: must not be negative")
+        times = (("--ramp", self.ramp_s), ("--duration", self.duration_s), ("--warmup", self.warmup.seconds))
+        for flag, seconds in times:
+            if seconds is not None and seconds > LONGEST_S:
+                raise UsageError(f"{flag} {seconds:g}: at most {LONGEST_S:g} s, give a shorter time")
         if self.max_context is not None and self.max_context < 64:
             raise UsageError(f"--max-context {self.max_context}: at least 64 tokens are needed")
+        if self.max_context is not None and self.max_context > LARGEST_CONTEXT:
+            raise UsageError(f"--max-context {self.max_context}: at most {LARGEST_CONTEXT} tokens, give fewer")
         if self.duration_s is None and self.sessions is None and self.calls is None:
             return msgspec.structs.replace(self, duration_s=DEFAULT_DURATION_S)
         return self
@@ -101,17 +115,17 @@ class RunConfig(Struct, frozen=True, kw_only=True):
 
 def parse_count(text: str, flag: str) -> int:
     """`4096`, `4k` (x 1024), `128k`; UsageError names the flag."""
-    match = re.fullmatch(r"(\d+)([kK]?)", text.strip())
+    match = re.fullmatch(r"(\d{1,15})([kK]?)", text.strip())
     if not match:
-        raise UsageError(f"{flag} {text}: expected a number of tokens such as 32768 or 32k")
+        raise UsageError(f"{flag} {text[:100]}: expected a number of tokens such as 32768 or 32k")
     return int(match[1]) * (1024 if match[2] else 1)
 
 
 def parse_warmup(text: str) -> Warmup:
     """`3` calls per lane, or `30s`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s?)", text.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)(s?)", text.strip())
     if not match or (not match[2] and "." in match[1]):
-        raise UsageError(f"--warmup {text}: expected calls per agent such as 3, or a time such as 30s")
+        raise UsageError(f"--warmup {text[:100]}: expected calls per agent such as 3, or a time such as 30s")
     return Warmup(calls=None, seconds=float(match[1])) if match[2] else Warmup(calls=int(match[1]))
 
 
@@ -120,13 +134,13 @@ def parse_share(text: str, flag: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(%?)", text.strip())
     share = float(match[1]) / (100 if match[2] else 1) if match else -1.0
     if not 0 <= share <= 1:
-        raise UsageError(f"{flag} {text}: expected a share such as 10% or 0.1")
+        raise UsageError(f"{flag} {text[:100]}: expected a share such as 10% or 0.1")
     return share
 
 
 def parse_seconds(text: str, flag: str) -> float:
     """`90`, `90s`, `5m`, `1h`."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(s|m|h|)", text.strip())
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d+)?)(s|m|h|)", text.strip())
     if not match:
-        raise UsageError(f"{flag} {text}: expected a time such as 90, 90s, 5m or 1h")
+        raise UsageError(f"{flag} {text[:100]}: expected a time such as 90, 90s, 5m or 1h")
     return float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]]

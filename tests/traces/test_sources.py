@@ -120,5 +120,5 @@ def test_names_that_are_no_files(tmp_path):
 
 def test_a_place_that_cannot_be_written_is_one_sentence(small, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot write .*choose another folder"):
+    with pytest.raises(UsageError, match=r"cannot write .*choose another folder"):
         write_trace(small, tmp_path / "file" / "a.jsonl")
