@@ -10,6 +10,7 @@ from windtunnel.tui.follow import Follower
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from fake_clocks import Clocks
 from fake_run import Fake
 
 
