@@ -140,6 +140,23 @@ class Outcome:
         return (self.path / "events.jsonl").read_bytes()
 
 
+class Late:
+    """A clock whose sleepers wake late by the same time each, as on a busy client. The engine's clock is punctual."""
+
+    def __init__(self, clock: VirtualClock, late_s: float) -> None:
+        self.clock = clock
+        self.late_ns = round(late_s * NS)
+
+    def now_ns(self) -> int:
+        return self.clock.now_ns()
+
+    async def sleep_until(self, t_ns: int) -> None:
+        await self.clock.sleep_until(t_ns + (self.late_ns if t_ns > self.now_ns() else 0))
+
+    async def sleep(self, seconds: float) -> None:
+        await self.sleep_until(self.now_ns() + round(seconds * NS))
+
+
 Replay = Callable[..., Outcome]
 
 
@@ -154,6 +171,7 @@ def replay(tmp_path: Path) -> Replay:
         at: Sequence[tuple[float, Callable[[Driver], None]]] = (),
         route: Any = "tokens",
         unit: int = 1,
+        late_s: float = 0.0,
         **dials: Any,
     ) -> Outcome:
         nonlocal runs
@@ -173,7 +191,7 @@ def replay(tmp_path: Path) -> Replay:
                 config=config,
                 prepared=[prepare(trace, route, rendering) for trace in traces],
                 options=Options("m", history=config.history),
-                clock=clock,
+                clock=Late(clock, late_s),
                 client=client,
                 writer=writer,
                 run_id="r",

@@ -38,6 +38,21 @@ def test_a_hundred_turns_do_not_drift(replay):
     assert run.end(99).t_intended == 99 * (round(0.69 * NS) + 333_000_000)
 
 
+def test_a_late_client_shows_and_does_not_add_up(replay):
+    """Deadlines are absolute: each call is wanted where the plan says, and the client's lateness is told beside it."""
+    late = 7_000_000
+    run = replay(chain(calls=50, wait=0.333), sessions=1, late_s=late / NS)
+    for call in range(1, 50):
+        assert run.end(call).t_intended == run.end(call - 1).t_end + 333_000_000
+        assert run.end(call).t_sent == run.end(call).t_intended + late
+    assert run.driver.dispatch_us == [0] + [7000] * 49
+    # What a caller had to wait is counted from when the call was wanted.
+    assert run.summary.ttft_s.p50 == 0.507
+    capped = replay(*(chain(n, calls=10, wait=0.0) for n in "abc"), agents=3, sessions=3, rate=2.0, late_s=late / NS)
+    sent = sorted(e.t_sent for e in capped.ends)
+    assert sent[-1] == 29 * NS // 2 + late
+
+
 def test_dials_shorten_the_waits(replay):
     trace = chain(calls=3, wait=8.0)
     assert replay(trace, sessions=1, tool_time=Dial("scale", 0.5)).end(2).t_intended == round((2 * 0.69 + 8) * NS)
