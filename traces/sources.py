@@ -17,6 +17,8 @@ class Loaded(Struct, frozen=True):
     traces: tuple[Trace, ...]
     problems: tuple[Problem, ...]
     """What could not be used of inputs that were otherwise fine."""
+    paths: tuple[str, ...] = ()
+    """File each trace was read from, absolute."""
 
 
 def load(specs: Sequence[str]) -> Loaded:
@@ -27,16 +29,18 @@ def load(specs: Sequence[str]) -> Loaded:
     """
     traces: list[Trace] = []
     problems: list[Problem] = []
+    paths: list[str] = []
     seen: set[Path] = set()
     for spec in specs or (DEFAULT,):
         found = _load_one(spec, seen)
         problems += found.problems
-        usable = [t for t in found.traces if t.calls]
+        usable = [(t, path) for t, path in zip(found.traces, found.paths, strict=True) if t.calls]
         problems += [Problem(spec, None, f"session {t.header.id} has no calls") for t in found.traces if not t.calls]
         if found.traces and not usable:
             raise TraceError(f"{spec} holds no session with calls; give a trace that has some")
-        traces += usable
-    return Loaded(tuple(traces), tuple(problems))
+        traces += [t for t, _ in usable]
+        paths += [path for _, path in usable]
+    return Loaded(tuple(traces), tuple(problems), tuple(paths))
 
 
 def _load_one(spec: str, seen: set[Path]) -> Loaded:
@@ -94,6 +98,7 @@ def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
         found = Loaded(
             found.traces + other.traces,
             found.problems + tuple(p for p in other.problems if p.file not in ours),
+            found.paths + other.paths,
         )
     if not found.traces and (found.problems or not own):
         why = f" ({found.problems[0]})" if found.problems else ""
@@ -111,6 +116,7 @@ def _read(paths: Sequence[Path], seen: set[Path]) -> Loaded:
     """Traces of files, each file once however often it is named."""
     traces: list[Trace] = []
     problems: list[Problem] = []
+    files: list[str] = []
     for path in paths:
         real = path.resolve()
         if real in seen:
@@ -118,12 +124,20 @@ def _read(paths: Sequence[Path], seen: set[Path]) -> Loaded:
         seen.add(real)
         result = read_trace(path)
         traces += result.traces
+        files += [str(real)] * len(result.traces)
         problems += result.problems
-    return Loaded(tuple(traces), tuple(problems))
+    return Loaded(tuple(traces), tuple(problems), tuple(files))
 
 
 def _imported(path: Path) -> Loaded:
     from windtunnel.traces.importers import import_path
 
     found = import_path(path)
-    return Loaded(tuple(found.traces), tuple(found.problems))
+    files = tuple(str(_origin(trace, path)) for trace in found.traces)
+    return Loaded(tuple(found.traces), tuple(found.problems), files)
+
+
+def _origin(trace: Trace, path: Path) -> Path:
+    """The log an imported trace was read from: importers put their name and the path into `source`."""
+    told = Path((trace.header.source or "").partition(" ")[2])
+    return (told if told.is_file() else path).resolve()

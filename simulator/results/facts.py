@@ -35,7 +35,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
     lag = values["client_lag_s"]
     gpu = tally.gpu_in_window()
     return Facts(
-        steady=tally.window is not None,
+        steady=_steady(tally),
         client_lag_p99_s=lag.p99 if isinstance(lag, Distribution) else None,
         client_cpu=_number(values["client_cpu"]),
         agents=tally.agents,
@@ -55,6 +55,15 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
             and (note.reason not in ONLY_IN_WINDOW or (tally.window is not None and tally.window.holds(note.t)))
         ),
     )
+
+
+def _steady(tally: Tally) -> bool:
+    """There is a window, and if calls began in it at least one of them was completed."""
+    window = tally.window
+    if window is None:
+        return False
+    begun = [call for call in tally.calls if window.holds(call.t_intended)]
+    return not begun or any(of_call.completed(call) for call in begun)
 
 
 def ending(tally: Tally) -> str | None:

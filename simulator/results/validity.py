@@ -25,7 +25,7 @@ REASONS: dict[str, str] = {
     "agents_missing": "fewer than 95% of the agents were live in the window",
     "foreign_load": "the engine's counters grew more than this run explains: somebody else used it",
     "failures": "more than 2% of the sessions failed, and survivors look fast",
-    "no_steady_state": "no steady window was measured",
+    "no_steady_state": "no steady window was measured, or no call was completed in it",
     "isolation_not_verified": "it was not shown that the engine's cache was cold for this run",
     "cold_start": "the engine was still warming up inside the window",
     "compilation": "the engine compiled inside the window",

@@ -4,7 +4,7 @@ Everything that tokenises, renders or measures happens here, before the run; a t
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -66,8 +66,8 @@ class Preparation(Struct, frozen=True):
         parts = [f"{count} {what} for a context of {self.max_context:,} tokens" for count, what in done if count]
         return ", ".join([f"{len(self.traces)} sessions to draw from", *parts])
 
-    def describe(self) -> dict[str, Any]:
-        """The part of run.json that says what was replayed."""
+    def describe(self, paths: Mapping[str, str]) -> dict[str, Any]:
+        """The part of run.json that says what was replayed; `paths` are the traces' files by trace id."""
         changes: Counter[str] = Counter()
         for prepared in self.prepared:
             changes.update(prepared.changes)
@@ -91,6 +91,7 @@ class Preparation(Struct, frozen=True):
                     "title": trace.header.title,
                     "agent": trace.header.agent,
                     "source": trace.header.source,
+                    "path": paths.get(trace.header.id),
                     "fingerprint": fingerprint(trace),
                     "synthetic": trace.header.synthetic,
                     "shape_only": trace.header.shape_only,

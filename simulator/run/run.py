@@ -33,8 +33,7 @@ from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer
 from windtunnel.traces.errors import EngineError
-from windtunnel.traces.model import Trace
-from windtunnel.traces.sources import load
+from windtunnel.traces.sources import Loaded, load
 
 SCRAPE_S = 1.0
 GPU_S = 1.0
@@ -49,7 +48,7 @@ def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: b
         talk(str(problem))
     if len(loaded.problems) > 10:
         talk(f"... and {len(loaded.problems) - 10} more problems in the traces")
-    run = Run(config, loaded.traces, screen=screen, exit_when_done=exit_when_done)
+    run = Run(config, loaded, screen=screen, exit_when_done=exit_when_done)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             summary = runner.run(run.main())
@@ -104,9 +103,9 @@ def talk(text: str) -> None:
 class Run:
     """One run; `main` does it. Nothing is printed to the terminal while the viewer has it."""
 
-    def __init__(self, config: RunConfig, traces: tuple[Trace, ...], *, screen: bool, exit_when_done: bool) -> None:
+    def __init__(self, config: RunConfig, loaded: Loaded, *, screen: bool, exit_when_done: bool) -> None:
         self.config = config
-        self.traces = traces
+        self.loaded = loaded
         self.screen = screen
         self.exit_when_done = exit_when_done
         self.run_id = secrets.token_hex(4)
@@ -157,7 +156,7 @@ class Run:
             resolved = await adapter.probe(session, root, self.config.model)
             talk(f"engine: {resolved.name} {resolved.version or ''}  model {resolved.model}")
             link = Link(session, root, adapter, resolved)
-            prepared = await prepare_run(self.config, self.traces, link, run_id=self.run_id, talk=talk)
+            prepared = await prepare_run(self.config, self.loaded.traces, link, run_id=self.run_id, talk=talk)
             if writer is None:
                 writer = self._create()
             talk(f"{self.config.agents} agents, {prepared.in_words()}, route {prepared.route}")
@@ -318,5 +317,5 @@ class Run:
                     "prefix_caching": resolved.prefix_caching,
                 },
             },
-            **prepared.describe(),
+            **prepared.describe(dict(zip((t.header.id for t in self.loaded.traces), self.loaded.paths, strict=True))),
         }
