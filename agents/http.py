@@ -280,7 +280,7 @@ def error_message(body: bytes) -> str:
     """The message in an error's body, in any of the shapes engines use; the text itself where there is none."""
     try:
         said = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return body.decode("utf-8", "replace")
     return message_of(said) or body.decode("utf-8", "replace")
 

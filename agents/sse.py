@@ -27,6 +27,7 @@ from windtunnel.agents.sse_shapes import (
     Delta,
     ToolDelta,
     Usage,
+    believed,
     decode,
     decode_strictly,
     has_ids,
@@ -120,7 +121,7 @@ class Parser:
             # Nearly always this is one event; where it is more, decoding fails and the lines are cut properly.
             try:
                 chunk = decode_strictly(data[6:])
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 pass
             else:
                 self._chunk(t_ns, chunk)
@@ -219,7 +220,10 @@ class Parser:
                 self._fail(Failure.ERROR_EVENT, f"finish_reason {choice.finish_reason}")
         tokens = 1 if carries else 0
         if choice.token_ids:
-            self._token_ids.extend(choice.token_ids)
+            try:
+                self._token_ids.extend(choice.token_ids)
+            except OverflowError:
+                self._fail(Failure.MALFORMED_STREAM, "a token id is out of range")
             tokens = len(choice.token_ids)
         elif self._token_ids:
             tokens = 0
@@ -299,7 +303,7 @@ class Parser:
     def _cached(self) -> int | None:
         if self._usage is not None and self._usage.cached is not None:
             return self._usage.cached
-        return self._cache_n
+        return believed(self._cache_n)
 
     def _spread(self, completion: int | None) -> tuple[Sequence[int], CountedBy]:
         chunks = len(self._n)

@@ -5,13 +5,22 @@ llama.cpp (`timings`). Prompt token ids are recognised and never decoded: they c
 """
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 ABSENT = Raw(b"")
 """Default of the prompt ids: compared by identity, which costs nothing per event."""
+
+MOST_TOKENS = (1 << 31) - 1
+Count = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+"""A count outside of this is no count, and the stream that holds it is malformed."""
+
+
+def believed(count: int | None) -> int | None:
+    """A detail that is no count is as good as not reported: some servers send -1 for "unknown"."""
+    return count if count is not None and 0 <= count <= MOST_TOKENS else None
 
 
 class PromptDetails(Struct, gc=False):
@@ -23,20 +32,21 @@ class CompletionDetails(Struct, gc=False):
 
 
 class Usage(Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    completion_tokens: Count | None = None
     prompt_tokens_details: PromptDetails | None = None
     completion_tokens_details: CompletionDetails | None = None
     reasoning_tokens: int | None = None
 
     @property
     def cached(self) -> int | None:
-        return self.prompt_tokens_details.cached_tokens if self.prompt_tokens_details else None
+        return believed(self.prompt_tokens_details.cached_tokens) if self.prompt_tokens_details else None
 
     @property
     def reasoning(self) -> int | None:
         details = self.completion_tokens_details
-        return details.reasoning_tokens if details and details.reasoning_tokens is not None else self.reasoning_tokens
+        told = details.reasoning_tokens if details and details.reasoning_tokens is not None else self.reasoning_tokens
+        return believed(told)
 
 
 class Function(Struct, gc=False):
@@ -94,6 +104,8 @@ def decode(payload: bytes) -> Chunk:
         return decode_strictly(payload)
     except msgspec.ValidationError:
         raise
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
         # Lone surrogates as escapes and stray bytes are no reason to lose a stream that is otherwise well formed.
         return msgspec.convert(json.loads(payload.decode("utf-8", "replace")), Chunk)

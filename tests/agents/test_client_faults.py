@@ -35,6 +35,7 @@ def status(line, body=b"", headers=b""):
         (status(b"422 Unprocessable", b'{"detail": [{"msg": "bad field"}]}'), "http_422", "[{'msg': 'bad field'}]"),
         (status(b"429 Too Many", b"slow down", b"Retry-After: 5\r\n"), "http_429", "slow down; retry after 5"),
         (status(b"500 Oops", b"x" * 1000), "http_500", "x" * 299 + "…"),
+        (status(b"500 Oops", b'{"error":' * 50_000), "http_500", ('{"error":' * 50)[:299] + "…"),
         (status(b"503 Unavailable"), "http_503", None),
         (status(b"307 Moved", b"", b"Location: https://h/v1\r\n"), "redirect", "location: https://h/v1"),
         (status(b"204 None"), "http_204", None),

@@ -233,6 +233,28 @@ def test_what_is_no_event_stream():
     assert got.failure == "malformed_stream"
     assert '{"choices": [' in got.detail
     assert read(ROLE, {"choices": [{"index": 0, "delta": {"content": {"a": 1}}}]}).failure == "malformed_stream"
+    deep = read(ROLE, b'{"a":' * 200_000, chat("a", "stop"))
+    assert deep.failure == "malformed_stream"
+    assert "nested too deeply" in deep.detail
+
+
+@pytest.mark.parametrize("absurd", [usage(-1), usage(10**25), usage(1, prompt=-5), usage(1, prompt=10**12)])
+def test_absurd_counts_are_no_counts(absurd):
+    got = read(ROLE, chat("a", "stop"), {"choices": [], "usage": absurd})
+    assert (got.failure, got.completion_tokens, got.prompt_tokens) == ("malformed_stream", None, None)
+
+
+def test_absurd_details_are_as_good_as_not_reported():
+    details = {
+        "prompt_tokens_details": {"cached_tokens": -1},
+        "completion_tokens_details": {"reasoning_tokens": 10**25},
+    }
+    got = read(ROLE, chat("a", "stop"), {"choices": [], "usage": usage(1, **details)})
+    assert (got.failure, got.cached_tokens, got.reasoning_tokens, got.completion_tokens) == (None, None, None, 1)
+
+
+def test_a_token_id_that_is_none():
+    assert read(chat("a", "stop", choice={"token_ids": [10**30]})).failure == "malformed_stream"
 
 
 def test_a_broken_transport_names_the_failure_unless_the_stream_had_ended():
