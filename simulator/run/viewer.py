@@ -61,6 +61,7 @@ class PlainProgress:
         self._phase = "starting"
         self._failed = 0
         self._done = 0
+        self._told: set[str] = set()
         self.enabled = True
 
     def __call__(self, event: ev.Event) -> None:
@@ -70,10 +71,20 @@ class PlainProgress:
         elif isinstance(event, ev.SessionEnd):
             self._failed += event.status == "failed"
             self._done += event.status == "completed"
+        elif isinstance(event, ev.CallEnd) and event.failure is not None and self.enabled:
+            self._failure(event, event.failure)
         elif isinstance(event, ev.Note) and self.enabled and event.level != "info":
             print(f"{event.level}: {event.text}", file=self._stream, flush=True)
         elif isinstance(event, ev.Progress) and self.enabled and event.t >= self._next:
             self._line(event)
+
+    def _failure(self, event: ev.CallEnd, name: str) -> None:
+        """The first failure of each name, with what the server said: later ones are counted."""
+        if name not in self._told:
+            self._told.add(name)
+            said = f" ({''.join(c for c in event.detail if c.isprintable())})" if event.detail else ""
+            where = f"agent {event.agent}, session {event.session}, call {event.call}"
+            print(f"failed: {name}{said}, {where}; more of these are only counted", file=self._stream, flush=True)
 
     def _line(self, event: ev.Progress) -> None:
         last_t, last_tokens = self._last
