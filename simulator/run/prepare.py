@@ -66,7 +66,7 @@ class Preparation(Struct, frozen=True):
         parts = [f"{count} {what} for a context of {self.max_context:,} tokens" for count, what in done if count]
         return ", ".join([f"{len(self.traces)} sessions to draw from", *parts])
 
-    def describe(self, paths: Mapping[str, str]) -> dict[str, Any]:
+    def describe(self, paths: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The part of run.json that says what was replayed; `paths` are the traces' files by trace id."""
         changes: Counter[str] = Counter()
         for prepared in self.prepared:
@@ -91,7 +91,7 @@ class Preparation(Struct, frozen=True):
                     "title": trace.header.title,
                     "agent": trace.header.agent,
                     "source": trace.header.source,
-                    "path": paths.get(trace.header.id),
+                    "path": (paths or {}).get(trace.header.id),
                     "fingerprint": fingerprint(trace),
                     "synthetic": trace.header.synthetic,
                     "shape_only": trace.header.shape_only,
