@@ -34,8 +34,9 @@ wheel-test: $(VENV)/.dev
 	$(PYTHON) -m venv build/wheel/venv
 	build/wheel/venv/bin/pip install -q -c constraints.txt build/wheel/*.whl
 	cd build/wheel && venv/bin/windtunnel --help > /dev/null
-	cd build/wheel && venv/bin/windtunnel run --agents 4 --calls 24 --max-context 16k --pace none --json > summary.json
+	cd build/wheel && venv/bin/windtunnel run --agents 4 --calls 24 --max-context 4k --fit scale --pace none --out run --json > summary.json
 	cd build/wheel && venv/bin/python -c "import json; s = json.load(open('summary.json')); assert s['calls'] == 24 and s['failed_calls'] == 0, s"
+	cd build/wheel && venv/bin/python -m windtunnel.tui run --svg run.svg && grep -q '<svg' run.svg
 
 vllm: $(VLLM)/.installed
 
