@@ -39,10 +39,15 @@ SCRAPE_S = 1.0
 GPU_S = 1.0
 SETTLE_S, SETTLE_TRIES = 0.2, 15
 FAILED, INTERRUPTED = 1, 130
+HUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+ENDING = frozenset((signal.SIGINT, signal.SIGTERM, *HUP))
+"""Signals that end a run and keep it. Under nohup a run goes on when its terminal is closed."""
 
 
 def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: bool) -> int:
     """Do the run and print its summary on stdout; returns the exit code."""
+    for signum in ENDING - {signal.SIGINT}:
+        signal.signal(signum, signal.default_int_handler)  # while traces are read: as Ctrl-C
     loaded = load(config.traces)
     for problem in loaded.problems[:10]:
         talk(str(problem))
@@ -53,7 +58,8 @@ def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: b
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             summary = runner.run(run.main())
     except asyncio.CancelledError:
-        talk("interrupted before the run began")
+        kept = "before the run began" if run.folder is None else f"at once: what was written is in {run.folder}"
+        talk(f"interrupted {kept}")
         return INTERRUPTED
     print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary))
     if summary.status == "interrupted":
@@ -109,6 +115,8 @@ class Run:
         self.screen = screen
         self.exit_when_done = exit_when_done
         self.run_id = secrets.token_hex(4)
+        self.folder: Path | None = None
+        """Where the run is written, once it has begun."""
         self._driver: Driver | None = None
         self._main: asyncio.Task[Any] | None = None
         self._viewer: Viewer | None = None
@@ -117,7 +125,7 @@ class Run:
     async def main(self) -> Summary:
         self._main = asyncio.current_task()
         loop = asyncio.get_running_loop()
-        for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        for signum in ENDING:
             loop.add_signal_handler(signum, self._on_signal)
         if self.config.target is not None:
             return await self._against(self.config.target, None, None)
@@ -152,6 +160,8 @@ class Run:
         headers = dict(self.config.headers)
         async with open_session(headers) as session:
             root = root_of(url)
+            if launched is None:
+                talk(f"asking {root} what it can do")
             adapter = await detect(root, session)
             resolved = await adapter.probe(session, root, self.config.model)
             talk(f"engine: {resolved.name} {resolved.version or ''}  model {resolved.model}")
@@ -186,6 +196,7 @@ class Run:
             origin_ns=origin,
             match_unit=resolved.block_size,
         )
+        self._driver, self.folder = driver, writer.path  # from here on an interrupt ends the run and keeps it
         plain = PlainProgress(sys.stderr, self.config.agents)
         writer.subscribe(plain)
         plain.enabled = not self.screen
@@ -216,7 +227,6 @@ class Run:
         if launched is not None:
             tasks.append(asyncio.create_task(self._watch_engine(launched, driver)))
             tasks.append(asyncio.create_task(samplers.compilation(launched, driver)))
-        self._driver = driver
         if self.screen:
             self._viewer = await Viewer.start(writer.path, exit_when_done=self.exit_when_done)
             tasks.append(asyncio.create_task(self._watch_viewer(self._viewer, driver, plain)))
