@@ -45,6 +45,10 @@ class Answer(Struct, frozen=True):
     tokens: int | None = None
     """None: as many as were asked for."""
     per_chunk: int = 1
+    reasoning: int = 0
+    """So many of the first tokens are reasoning, on the chat route."""
+    tool: int = 0
+    """So many of the last tokens are a tool call, on the chat route."""
     prompt: int | None = None
     """Prompt tokens to report; None: the length of the prompt."""
     cached: int | None = None
@@ -121,7 +125,9 @@ class FakeClient:
             await self.clock.sleep_until(due)
             chunk = ids[start : start + answer.per_chunk]
             finish = None if start + len(chunk) < total else "length"
-            raw.pieces.append((due, _event(choices=[_choice(asked.path, chunk, finish, with_ids=answer.ids)])))
+            said = _said(asked.path, chunk, start < answer.reasoning, start >= total - answer.tool)
+            ids_too = {"token_ids": chunk} if answer.ids else {}
+            raw.pieces.append((due, _event(choices=[{"index": 0, **said, "finish_reason": finish, **ids_too}])))
             self.generated_tokens += len(chunk)
         if gone is not None:
             await self.clock.sleep_until(gone)
@@ -154,10 +160,13 @@ class FakeClient:
         return known
 
 
-def _choice(path: str, chunk: list[int], finish: str | None, *, with_ids: bool) -> dict[str, Any]:
+def _said(path: str, chunk: list[int], reasons: bool, calls: bool) -> dict[str, Any]:
     text = "".join(f"w{token % IDS_A_CALL} " for token in chunk)
-    said: dict[str, Any] = {"delta": {"content": text}} if path.endswith("/chat/completions") else {"text": text}
-    return {"index": 0, **said, "finish_reason": finish, **({"token_ids": chunk} if with_ids else {})}
+    if not path.endswith("/chat/completions"):
+        return {"text": text}
+    if calls:
+        return {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": text}}]}}
+    return {"delta": {"reasoning" if reasons else "content": text}}
 
 
 def _event(**fields: Any) -> bytes:

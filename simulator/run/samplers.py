@@ -65,9 +65,9 @@ async def compilation(launched: Launched, driver: Driver) -> None:
     mark = launched.log_mark()
     while True:
         await driver.clock.sleep(1.0)
-        lines = await asyncio.to_thread(launched.log_lines_since, mark)
-        mark = launched.log_mark()
-        told = signatures.compiling(lines)
+        upto = launched.log_mark()  # before reading: what is written meanwhile is read twice and not lost
+        told = signatures.compiling(await asyncio.to_thread(launched.log_lines_since, mark))
+        mark = upto
         if told:
             text = f"the engine compiled while it served: {told[0].strip()[:200]}"
             driver.emit(ev.Note(t=driver.now(), level="warning", text=text, reason="compilation"))

@@ -208,7 +208,7 @@ def replay(tmp_path: Path) -> Replay:
             return driver
 
         try:
-            driver = clock.run(asyncio.wait_for(main(), 500_000))
+            driver = clock.run(asyncio.wait_for(main(), 20_000))
         finally:
             writer.close()
         # What is in the file is what was told.

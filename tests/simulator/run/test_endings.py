@@ -1,5 +1,6 @@
 """Whole runs in virtual time: the measured window, how runs drain or are cut, and what failures do."""
 
+import asyncio
 from itertools import pairwise
 
 import pytest
@@ -318,17 +319,29 @@ def test_a_second_stop_changes_nothing(replay):
     assert {s[2] for s in run.statuses()} == {"interrupted"}
 
 
-def test_a_failure_and_a_stop_in_the_same_moment_lose_no_end(replay):
-    """Sub-agents are being called off when the run is stopped: every start still has its end."""
-    run = replay(
-        parallel(subs=4),
-        answer=failing(2, fails_s=0.2),
-        agents=1,
-        duration_s=60.0,
-        at=[(0.69 + 0.1 + 0.2, lambda driver: driver.stop("engine_gone"))],
-    )
+@pytest.mark.parametrize("passes", range(12))
+def test_a_failure_and_a_stop_in_the_same_moment_lose_no_end(replay, passes):
+    """Sub-agents are being called off while the run is stopped, some turns of the loop apart: every start has its end."""
+
+    def soon(driver):
+        loop = asyncio.get_running_loop()
+        left = passes
+
+        def turn():
+            nonlocal left
+            left -= 1
+            if left < 0:
+                driver.stop("engine_gone")
+            else:
+                loop.call_soon(turn)
+
+        turn()
+
+    failed = 0.69 + 0.1 + 0.2
+    run = replay(parallel(subs=4), answer=failing(2, fails_s=0.2), agents=1, duration_s=60.0, at=[(failed, soon)])
+    assert run.phases["done"] == failed
     assert [s[1] for s in run.statuses()] == ["failed"]
-    assert len(run.of(ev.CallStart)) == len(run.ends)
+    assert sorted(e.request_id for e in run.of(ev.CallStart)) == sorted(e.request_id for e in run.ends)
 
 
 def test_an_error_of_ours_ends_the_run_at_once_and_is_raised(replay):

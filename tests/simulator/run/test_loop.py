@@ -135,6 +135,58 @@ async def test_a_blocked_loop_is_late_for_all_the_probes_it_missed():
     assert events[0].lag_us == (*[0] * 20, 105_000, 85_000, 65_000, 45_000, 25_000, 5_000, *[0] * 24)
 
 
+async def test_work_beside_a_run_keeps_its_deadlines_and_makes_up_for_none():
+    """A scrape that took too long is followed at once by the next one, and those missed are left out."""
+    clock = LateClock(0, 0, 3500, 0, 0)
+    driver = Watched(clock)
+    began = []
+
+    async def work():
+        began.append(clock.now / NS)
+
+    task = asyncio.create_task(samplers.every(1.0, driver, work))
+    while clock.late:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await samplers.cancelled([task])
+    assert began == [0.0, 1.0, 2.0, 6.5, 6.5, 7.5]
+
+
+class Log:
+    """A started engine's log that grows by one piece a look; a piece may arrive while it is being read."""
+
+    def __init__(self, *pieces):
+        self.pieces = list(pieces)
+        self.lines = []
+
+    def log_mark(self):
+        self.lines += self.pieces.pop(0) if self.pieces else []
+        return len(self.lines)
+
+    def log_lines_since(self, mark):
+        return self.lines[mark:]
+
+
+async def test_compilation_while_the_engine_serves_is_noted():
+    class Soon(LateClock):
+        async def sleep(self, seconds):
+            await self.sleep_until(self.now + round(seconds * NS))
+
+    told = "INFO torch.compile took 31.2 s"
+    log = Log(["Compiling a graph at the start"], [], [told, "INFO all is well"], [])
+    driver = Watched(Soon(0, 0, 0, 0))
+    driver.now = lambda: driver.clock.now
+    task = asyncio.create_task(samplers.compilation(log, driver))
+    while driver.clock.late:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.01)
+    await samplers.cancelled([task])
+    (note,) = driver.events
+    assert (note.reason, note.level) == ("compilation", "warning")
+    assert told in note.text
+    assert note.t == 2 * NS
+
+
 async def test_an_error_of_a_sampler_is_raised():
     async def broken():
         raise ZeroDivisionError

@@ -68,6 +68,15 @@ def test_times_of_a_call_are_those_of_the_stream(replay):
     assert (end.completion_tokens, end.pinned_tokens, end.finish) == (10, 10, "length")
 
 
+def test_first_tokens_of_three_kinds_are_three_times(replay):
+    def thinks(_):
+        return Answer(first_s=1.0, token_s=0.1, reasoning=4, tool=3)
+
+    end = replay(chain(calls=1, out=12), answer=thinks, sessions=1, route="chat").end(0)
+    assert (end.t_first, end.t_first_visible, end.t_first_tool) == (NS, round(1.4 * NS), round(1.9 * NS))
+    assert (end.t_last, sum(end.chunks.n), end.failure) == (round(2.1 * NS), 12, None)
+
+
 def test_lanes_start_evenly_over_the_ramp(replay):
     run = replay(*(chain(n) for n in "abcd"), agents=4, ramp_s=8.0, sessions=4)
     assert [(e.agent, e.t / NS) for e in run.of(ev.SessionStart)] == [(0, 0.0), (1, 2.0), (2, 4.0), (3, 6.0)]
@@ -157,5 +166,6 @@ def test_the_same_seed_gives_the_same_events_to_the_byte(replay, dials):
 
     one = replay(*traces, answer=uneven, seed=3, **more)
     assert len(one.ends) > 20
+    assert one.driver.reader._now() == one.driver.clock.now_ns()  # no other clock decides about anything
     assert replay(*traces, answer=uneven, seed=3, **more).data == one.data
     assert replay(*traces, answer=uneven, seed=4, **more).data != one.data
