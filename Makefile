@@ -9,7 +9,7 @@ LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0
 
-.PHONY: demo test lint format wheel-test test-vllm test-vllm-full vllm clean
+.PHONY: demo test bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
 
 demo: $(VENV)/.runtime $(LINKED)
 	@$(BIN)/windtunnel watch --agents 32 --warmup 1 --duration 45 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
@@ -26,6 +26,13 @@ lint: $(VENV)/.dev $(LINKED)
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# The client against a server that knows the truth (docs/bench.md). It skips itself where there is no C compiler.
+bench: $(VENV)/.dev $(LINKED)
+	$(BIN)/python tests/bench/bench.py
+
+bench-short: $(VENV)/.dev $(LINKED)
+	$(BIN)/python tests/bench/bench.py --short
 
 # The wheel in an environment that has never seen the sources.
 wheel-test: $(VENV)/.dev

@@ -1,0 +1,118 @@
+"""The bench: our client, a raw C client and a naive one against a server that knows the truth.
+
+`make bench` runs all of it, medians of three; `make bench-short` is what CI runs. Every measurement of ours is an
+ordinary `windtunnel run --target` in a process of its own; its events are read after it has ended.
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import faults
+from adapter import said_in
+from compare import Measured, measure, median_of
+from machine import BenchError, build, compiler, serving, watch
+from records import from_files
+from report import Report, ScenarioResult, render, save
+from scenarios import EXACT, LOOSE, OURS, RAW, SCENARIOS, Scenario
+from workload import command, write_workload
+
+HERE = Path(__file__).parent
+LIMIT_S = 180.0
+PATH = "/v1/chat/completions"
+
+
+def run_ours(binaries: Path, scratch: Path, scenario: Scenario, outputs: Sequence[int]) -> Measured:
+    run_dir = scratch / f"{scenario.name}-run"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    trace = write_workload(scratch / f"{scenario.name}.jsonl", scenario.body_bytes, outputs)
+    with serving(binaries, scenario.server) as server:
+        argv = command(trace, server.url, scenario.streams, scenario.streams, run_dir)
+        watched = watch(argv, server.pid, scratch / f"{scenario.name}.log", LIMIT_S)
+        _body(scratch, scenario).write_bytes(server.get("/truth/body"))
+        true = server.truth()
+    if watched.status:
+        raise BenchError(f"the run of {scenario.name} ended with {watched.status}; see {scratch / scenario.name}.log")
+    return measure(OURS, said_in(run_dir), true, watched)
+
+
+def run_other(client: str, binaries: Path, scratch: Path, scenario: Scenario, outputs: Sequence[int]) -> Measured:
+    """A client that sends the same body as ours did."""
+    out = scratch / f"{scenario.name}-{client}.jsonl"
+    program = [str(binaries / "raw_client")] if client == RAW else [sys.executable, str(HERE / "naive.py")]
+    requests = scenario.streams * len(outputs)
+    with serving(binaries, scenario.server) as server:
+        numbers = [str(server.port), str(scenario.streams), str(requests)]
+        argv = [*program, *numbers, PATH, str(_body(scratch, scenario)), str(out)]
+        watched = watch(argv, server.pid, scratch / f"{scenario.name}-{client}.log", LIMIT_S)
+        true = server.truth()
+    if watched.status:
+        raise BenchError(f"{client} ended with {watched.status} in {scenario.name}")
+    return measure(client, from_files(out), true, watched)
+
+
+def _body(scratch: Path, scenario: Scenario) -> Path:
+    return scratch / f"{scenario.name}-body.json"
+
+
+def run_scenario(binaries: Path, scratch: Path, scenario: Scenario, reps: int, *, short: bool) -> ScenarioResult:
+    outputs = scenario.outputs if not short or scenario.short_outputs is None else scenario.short_outputs
+    runs: dict[str, list[Measured]] = {client: [] for client in scenario.clients}
+    for _ in range(reps):  # in turns, so that what drifts meets all of them
+        for client in scenario.clients:
+            if client == OURS:
+                runs[client].append(run_ours(binaries, scratch, scenario, outputs))
+            else:
+                runs[client].append(run_other(client, binaries, scratch, scenario, outputs))
+    results = {client: median_of(each) for client, each in runs.items()}
+    gates = scenario.gates(results, LOOSE if short else EXACT)
+    return ScenarioResult(scenario.name, scenario.what, list(results.values()), gates)
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    names = [scenario.name for scenario in SCENARIOS] + ["faults"]
+    parser = argparse.ArgumentParser(description="Our client against a server that knows the truth.")
+    parser.add_argument("--short", action="store_true", help="one turn, fewer tokens, wide limits")
+    parser.add_argument("--reps", type=int, help="turns, of which medians are taken (3, or 1 with --short)")
+    parser.add_argument("--only", action="append", choices=names, help="this scenario; may be given again")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where programs and results go")
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str]) -> int:
+    asked = parse(argv)
+    if sys.platform != "linux" or compiler() is None:
+        missing = "Linux" if sys.platform != "linux" else "a C compiler (cc, gcc or clang)"
+        print(f"bench skipped: it needs {missing}; nothing was measured", file=sys.stderr)
+        return 0
+    scratch: Path = asked.out
+    build(scratch)
+    reps = asked.reps or (1 if asked.short else 3)
+    report = Report.begin(short=asked.short, reps=reps)
+    for scenario in SCENARIOS:
+        if asked.only and scenario.name not in asked.only:
+            continue
+        if asked.short and scenario.short_outputs is None and not asked.only:
+            continue
+        print(f"bench: {scenario.name} ({scenario.what})", file=sys.stderr, flush=True)
+        report.scenarios.append(run_scenario(scratch, scratch, scenario, reps, short=asked.short))
+    if not asked.only or "faults" in asked.only:
+        print("bench: faults", file=sys.stderr, flush=True)
+        report.faults = faults.run_faults(scratch, scratch, short=asked.short)
+        report.fault_gates = report.faults.gates(LOOSE if asked.short else EXACT)
+    save(report, scratch / "bench.json")
+    print(render(report))
+    return 1 if report.failed else 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONUNBUFFERED", "1")
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except (BenchError, subprocess.CalledProcessError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        sys.exit(2)
