@@ -68,6 +68,26 @@ def test_the_missing_front_is_shared_as_far_as_the_cache_proves(tmp_path: Path, 
     assert rest[0].digest != rest[1].digest
 
 
+def test_fronts_of_one_client_are_the_same_text_as_far_as_the_shorter_goes(tmp_path: Path, claude_log: Log) -> None:
+    """However much of it a session's cache had proven; another client version has another front."""
+
+    def front(name: str, cached: int, **fields: Any) -> Any:
+        log = json.loads(json.dumps([record | {"sessionId": name} | fields for record in claude_log]))
+        for record in log:
+            if record["type"] == "assistant" and record["message"]["id"] == "m1":
+                usage = record["message"]["usage"]
+                usage.update(cache_creation_input_tokens=10_000 - cached, cache_read_input_tokens=cached)
+        trace = load(tmp_path / f"{name}.jsonl", log)
+        assert trace.prompt_tokens()[0] == 10_003
+        return trace.blocks[trace.messages[trace.calls[0].append[0]].blocks[0]]
+
+    short, long, newer = front("s-1", 1_000), front("s-2", 4_000), front("s-3", 4_000, version="9.9.9")
+    assert (short.tokens, long.tokens, newer.tokens) == (1_000, 4_000, 4_000)
+    assert short.digest == long.digest != newer.digest
+    assert short.filler
+    assert long.filler
+
+
 def test_a_placeholder_count_is_replaced(tmp_path: Path, claude_log: Log) -> None:
     long = "The adder takes two numbers and gives back their difference, which is not a sum. " * 20
     claude_log[6]["message"]["content"][0]["text"] = long
@@ -92,6 +112,8 @@ def test_a_lower_cached_count_marks_where_the_text_differs(tmp_path: Path, claud
     assert trace.calls[1].keep < len(trace.calls[0].append)
     assert shared(trace, 0, 1) == 5_000
     assert any("cached count" in n for n in trace.header.notes)
+    # What stands there instead is nothing that anybody recorded.
+    assert any(trace.blocks[b].filler for b in trace.messages[trace.calls[1].append[0]].blocks)
 
 
 def test_an_expired_cache_is_no_change_of_text(tmp_path: Path, claude_log: Log) -> None:
