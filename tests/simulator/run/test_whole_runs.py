@@ -137,6 +137,8 @@ def test_the_summary_follows_from_the_folder_alone(drained, api):
     run = json.loads((run_dir / "run.json").read_text())
     assert run["seed"] == (0 if api == "tokens" else 6)
     assert len({trace["fingerprint"] for trace in run["traces"]}) == len(run["traces"]) >= 12
+    assert run["perf_counter_origin_ns"] > 0
+    assert abs(run["wall_clock"] - (run_dir / "run.json").stat().st_mtime) < 60
     assert run["engine"]["version"]
     assert run["engine"]["resolved"]["block_size"]
     assert run["config"]["calls"] == (48 if api == "tokens" else 36)

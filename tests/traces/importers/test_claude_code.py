@@ -112,8 +112,8 @@ def test_a_lower_cached_count_marks_where_the_text_differs(tmp_path: Path, claud
     assert trace.calls[1].keep < len(trace.calls[0].append)
     assert shared(trace, 0, 1) == 5_000
     assert any("cached count" in n for n in trace.header.notes)
-    # What stands there instead is nothing that anybody recorded.
-    assert any(trace.blocks[b].filler for b in trace.messages[trace.calls[1].append[0]].blocks)
+    rewritten = trace.blocks[trace.messages[trace.calls[1].append[0]].blocks[0]]
+    assert (rewritten.filler, rewritten.text) == (True, None)
 
 
 def test_an_expired_cache_is_no_change_of_text(tmp_path: Path, claude_log: Log) -> None:
