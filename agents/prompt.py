@@ -43,6 +43,9 @@ __all__ = [
     "texts_to_measure",
 ]
 
+_SHARED_BYTES = 4096
+"""A longer text is sent from where it lies; a shorter one is cheaper to copy than to send as a part of its own."""
+
 Route = Literal["chat", "tokens"]
 PATHS: dict[Route, str] = {"chat": "/v1/chat/completions", "tokens": "/v1/completions"}
 
@@ -179,8 +182,8 @@ class _Thread:
     def __init__(self) -> None:
         self.path: list[Node] = []
         self.parts: list[bytes] = []
-        self.marks: list[tuple[int, int, int]] = []
-        """After each node: bytes, pieces, tokens."""
+        self.marks: list[tuple[int, int, int, int]] = []
+        """After each node: bytes, pieces, tokens, parts."""
         self.previous: int | None = None
         """The call that ended last."""
 
@@ -231,20 +234,21 @@ class Conversation:
             added.append(leaf)
             leaf = leaf.parent
         keep = 0 if leaf is None else leaf.depth + 1
-        del path[keep:], thread.parts[keep:], thread.marks[keep:]
-        size, kept_pieces, tokens = thread.marks[-1] if keep else (0, 0, 0)
+        del path[keep:], thread.marks[keep:]
+        size, kept_pieces, tokens, kept_parts = thread.marks[-1] if keep else (0, 0, 0, 0)
+        del thread.parts[kept_parts:]
         pieces: list[Piece] = []
         reprefilled = 0
         previous = None if thread.previous is None else prepared.trace.calls[thread.previous].output
         for node in reversed(added):
-            data, cost = self._render(node, pieces)
+            rendered, cost = self._render(node, pieces)
             if node.message == previous and previous is not None:
                 reprefilled = self._reprefilled(node)
-            size += len(data)
+            size += sum(map(len, rendered))
             tokens += cost
             path.append(node)
-            thread.parts.append(data)
-            thread.marks.append((size, kept_pieces + len(pieces), tokens))
+            thread.parts += rendered
+            thread.marks.append((size, kept_pieces + len(pieces), tokens, len(thread.parts)))
         ending, extra = prepared.endings[call_id]
         pinned = prepared.pinned[call_id]
         parts = [self._prefix, *thread.parts]
@@ -331,24 +335,25 @@ class Conversation:
             return replaced.reprefilled
         return min(self._counts.get(node.message, 0), node.text_tokens)
 
-    def _render(self, node: Node, pieces: list[Piece]) -> tuple[bytes, int]:
+    def _render(self, node: Node, pieces: list[Piece]) -> tuple[tuple[bytes, ...], int]:
         before = node.parent.tokens if node.parent is not None else 0
         replaced = self._generated.get(node.message) if node.live is not None else None
         if replaced is not None:
             pieces += replaced.pieces
-            return replaced.data, replaced.tokens
+            return (replaced.data,), replaced.tokens
         if not node.slots:
             pieces += node.pieces
-            return node.body, node.tokens - before
+            return (node.body,), node.tokens - before
         pieces += node.head_pieces
         data = [node.head]
         for slot in node.slots:
             text = self.options.text_salt if slot.name == "salt" else self.options.tag
             data.append(slot.own if text is None else self._slot(slot.name, slot.tokens))
             pieces.append(Piece(f"{slot.name}:{text}", slot.tokens))
-        data.append(node.body)
         pieces += node.pieces
-        return b"".join(data), node.tokens - before
+        if len(node.body) > _SHARED_BYTES:  # the same bytes for all lanes that replay this trace
+            return (b"".join(data), node.body), node.tokens - before
+        return (b"".join((*data, node.body)),), node.tokens - before
 
     def _slot(self, name: str, tokens: int) -> bytes:
         if self.prepared.route == "chat":
