@@ -15,6 +15,8 @@ from windtunnel.traces.model import Problem
 _BATCH_BYTES = 1 << 18
 """Lines are decoded in batches of about this size; a batch with damage is decoded again line by line."""
 _DECODER = msgspec.json.Decoder(AnyEvent)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding damaged JSON can raise; the last one where it is nested thousands deep."""
 KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
 
 
@@ -33,7 +35,7 @@ def decode_lines(data: bytes, file: str, first_line: int, problems: list[Problem
         try:
             out.extend(_DECODER.decode_lines(batch))
             number += batch.count(b"\n")
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNREADABLE:
             for line in batch.split(b"\n")[:-1]:
                 event = _decode_line(line, file, number, problems)
                 if event is not None:
@@ -58,11 +60,11 @@ def _decode_line(line: bytes, file: str, number: int, problems: list[Problem]) -
         return None
     try:
         return _DECODER.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        reason = str(error)
+    except UNREADABLE as error:
+        reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
     try:
         known = _TYPE_DECODER.decode(line).type in KNOWN_TYPES
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNREADABLE:
         known = True
     if known:
         problems.append(Problem(file, number, f"not a readable event: {reason}"))

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from windtunnel.agents.events import Event
-from windtunnel.simulator.results.lines import decode_lines
+from windtunnel.simulator.results.lines import UNREADABLE, decode_lines
 from windtunnel.simulator.results.summary_model import Summary, decode_summary, encode_summary
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
@@ -181,10 +181,12 @@ class RunFolder:
             data = path.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read ({error.strerror}): remove it") from error
         try:
             return decode_summary(data)
-        except msgspec.MsgspecError as error:
-            raise UsageError(f"{path} is not a summary that can be read ({error}): recompute it") from error
+        except UNREADABLE as error:
+            raise UsageError(f"{path} is not a summary that can be read ({error}): remove it") from error
 
     def texts(self) -> Iterator[TextLine]:
         """What the model wrote, call by call; unreadable lines are left out."""
@@ -197,7 +199,7 @@ class RunFolder:
             for line in file:
                 try:
                     yield decoder.decode(line)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except UNREADABLE:
                     continue
 
 
@@ -208,7 +210,7 @@ def _read_run(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path.parent} is no run folder: it has no {RUN_FILE}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}): give the folder of a run") from error
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path} is damaged ({error}): the run cannot be opened") from error
     if not isinstance(run, dict):
         raise UsageError(f"{path} is not the description of a run: give the folder of a run")
@@ -234,6 +236,8 @@ class Tail:
                 self._file = self.path.open("rb", buffering=0)
             except FileNotFoundError:
                 return []
+            except OSError as error:
+                raise UsageError(f"{self.path} cannot be read ({error.strerror}): the run is damaged") from error
         out: list[Event] = []
         while not out and (added := self._file.read(limit)):
             cut = added.rfind(b"\n") + 1

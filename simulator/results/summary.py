@@ -16,6 +16,7 @@ from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary_model import EngineDelta, EngineSummary, GpuSummary, Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 
 
@@ -44,9 +45,9 @@ def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
         seed=run.get("seed"),
         duration_s=tidy((tally.end_t - (tally.run_start.t if tally.run_start else tally.first_t)) / 1e9),
         window_s=tidy(tally.window.seconds) if tally.window else 0.0,
-        lengths_from=run.get("lengths_from"),
+        lengths_from=_names(run.get("lengths_from")),
         distinct_traces=len({session.start.trace for session in tally.sessions.values()}),
-        slo=slo.judge(slo.parse(_dict(run.get("config")).get("slo") or ""), tally, values),
+        slo=slo.judge(_conditions(run), tally, values),
         engine=_engine(tally, engine),
         engine_delta=_delta(tally.engine),
         gpu=_gpu(tally.gpu_in_window()),
@@ -57,6 +58,21 @@ def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
 
 def _dict(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _conditions(run: dict[str, Any]) -> tuple[slo.Condition, ...]:
+    """The run's service level; none where `run.json` holds something that is no condition."""
+    text = _dict(run.get("config")).get("slo")
+    try:
+        return slo.parse(text) if isinstance(text, str) else ()
+    except UsageError:
+        return ()
+
+
+def _names(value: Any) -> str | list[str] | None:
+    if isinstance(value, list):
+        return [name for name in value if isinstance(name, str)]
+    return value if isinstance(value, str) else None
 
 
 def _delta(samples: list[EngineSample]) -> EngineDelta:

@@ -15,6 +15,7 @@ from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder, RunWriter, Tail, TextLine
 from windtunnel.simulator.results.summary import recompute, summarise
 from windtunnel.simulator.results.summary_model import encode_summary
+from windtunnel.simulator.view import print_run
 from windtunnel.traces.errors import UsageError
 
 NS = 1_000_000_000
@@ -98,7 +99,7 @@ def test_what_is_no_run_folder(tmp_path):
         RunFolder.open(tmp_path / "file")
     with pytest.raises(UsageError, match=r"is no run folder: it has no run\.json"):
         RunFolder.open(tmp_path)
-    for text in ("{", "[]", "\xff"):
+    for text in ("{", "[]", "\xff", '{"a":' * 200_000):
         (tmp_path / "run.json").write_text(text, encoding="latin-1")
         with pytest.raises(UsageError):
             RunFolder.open(tmp_path)
@@ -128,6 +129,34 @@ def test_damage_costs_its_line_only(tmp_path):
     assert [(p.file, p.line) for p in problems] == [(file, 2), (file, 3), (file, 5), (file, 8)]
     assert "missing required field" in problems[2].reason
     assert str(problems[3]) == f"{file}:8: the last line is incomplete"
+
+
+def test_an_event_nested_too_deeply_costs_its_line_only(tmp_path):
+    events, problems = damaged(tmp_path, b'{"type":"heartbeat","t":1}\n' + b'{"a":' * 200_000 + b"\n")
+    assert [e.t for e in events] == [1]
+    assert [(p.line, p.reason) for p in problems] == [(2, "not a readable event: nested too deeply")]
+
+
+def test_folders_in_the_place_of_files_are_one_sentence(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "events.jsonl").mkdir()
+    (tmp_path / "summary.json").mkdir()
+    folder = RunFolder.open(tmp_path)
+    with pytest.raises(UsageError, match=r"events\.jsonl cannot be read \(Is a directory\)"):
+        list(folder.events())
+    with pytest.raises(UsageError, match=r"summary\.json cannot be read \(Is a directory\)"):
+        folder.summary()
+
+
+def test_a_damaged_summary_is_computed_again_and_lost_lines_are_told(tmp_path, capsys):
+    (tmp_path / "run.json").write_text('{"seed": 7, "lengths_from": 3, "config": {"slo": 5}, "engine": [1]}')
+    (tmp_path / "events.jsonl").write_bytes(b'{"type":"heartbeat","t":1}\nbroken\n')
+    (tmp_path / "summary.json").write_text('{"a": ' * 200_000)
+    print_run(RunFolder.open(tmp_path), as_json=True)
+    said = capsys.readouterr()
+    assert msgspec.json.decode(said.out)["seed"] == 7
+    assert "is not a summary that can be read" in said.err.splitlines()[0]
+    assert said.err.splitlines()[1].startswith(f"{tmp_path / 'events.jsonl'}:2: not a readable event")
 
 
 def test_unknown_types_are_no_problem(tmp_path):
