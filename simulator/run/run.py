@@ -19,7 +19,7 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.client import StreamClient, parse_target
 from windtunnel.agents.clock import RealClock
 from windtunnel.simulator.engines.base import detect, open_session, root_of
-from windtunnel.simulator.engines.launch import EMULATOR, Launched, expand
+from windtunnel.simulator.engines.launch import EMULATOR, GRACE_S, Launched, expand
 from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
@@ -38,6 +38,7 @@ from windtunnel.traces.sources import Loaded, load
 SCRAPE_S = 1.0
 GPU_S = 1.0
 SETTLE_S, SETTLE_TRIES = 0.2, 15
+STOP_SOON_S = 2.0
 FAILED, INTERRUPTED = 1, 130
 HUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
 ENDING = frozenset((signal.SIGINT, signal.SIGTERM, *HUP))
@@ -81,8 +82,12 @@ def _counters(sample: ev.EngineSample) -> tuple[float | None, ...]:
 
 async def _stop(launched: Launched) -> None:
     """Stop the engine; trouble with that must not hide what was measured."""
+    stopping = asyncio.create_task(launched.stop())
+    _, slow = await asyncio.wait({stopping}, timeout=STOP_SOON_S)
+    if slow:
+        talk(f"the engine takes its time to stop; it is killed after {GRACE_S:g} s")
     try:
-        await launched.stop()
+        await stopping
     except EngineError as error:
         talk(f"warning: {error}")
 

@@ -43,6 +43,7 @@ def test_help_names_every_command():
         (["run", "--warmup", "1.5"], "--warmup 1.5"),
         (["run", "--max-failures", "200%"], "--max-failures 200%"),
         (["run", "--tool-time", "fast"], "fast"),
+        (["run", "--engine", " "], "--engine: it is empty"),
         (["run", "--tool-time", "=x2"], "name is missing"),
         (["run", "--tool-time", "x" + "9" * 400], "x999"),
         (["run", "--human-time", ""], "no time setting"),
