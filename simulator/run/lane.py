@@ -5,9 +5,10 @@ that lateness of the client shows as a difference and never adds up.
 """
 
 import asyncio
-import itertools
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream
@@ -342,5 +343,5 @@ def chunks_of(raw: RawStream, parsed: Parsed) -> ev.Chunks:
     """Arrivals as differences in microseconds; each is rounded from the absolute time, so that errors do not add up."""
     if raw.t_sent is None or not parsed.chunk_t:
         return ev.Chunks()
-    times = [(t - raw.t_sent) // 1000 for t in parsed.chunk_t]
-    return ev.Chunks(us=(times[0], *(b - a for a, b in itertools.pairwise(times))), n=tuple(parsed.chunk_n))
+    times = (np.array(parsed.chunk_t, dtype=np.int64) - raw.t_sent) // 1000
+    return ev.Chunks(us=tuple(np.diff(times, prepend=0).tolist()), n=tuple(parsed.chunk_n))
