@@ -5,6 +5,7 @@ mean is worked out later by `sse`, off this path. The connection knows nothing a
 """
 
 import asyncio
+import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import cast
@@ -18,6 +19,10 @@ from windtunnel.agents.failures import Failure, http_failure
 _DETAIL_CHARS = 300
 _ERROR_BYTES = 65_536
 """At most this much of an error's body is looked at."""
+
+
+_FORGETFUL_WRITELINES = (3, 12) <= sys.version_info < (3, 13, 2)
+"""asyncio's own `writelines` did not pause its protocol in these (CPython gh-127655); uvloop's always does."""
 
 
 class RawStream(Struct):
@@ -112,7 +117,10 @@ class Connection(asyncio.Protocol):
         self._until_close = self._keep_alive = False
         raw.t_write = self._t = self._now()
         self._timer = loop.call_later(stall_s, self._check_stall)
-        transport.writelines([head, *parts])
+        if _FORGETFUL_WRITELINES and type(transport).__module__.startswith("asyncio."):
+            transport.write(b"".join([head, *parts]))
+        else:
+            transport.writelines([head, *parts])
         if not self._blocked and raw.t_end is None:
             raw.t_sent = self._now()
         try:
