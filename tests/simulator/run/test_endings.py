@@ -63,7 +63,8 @@ def test_a_warm_up_by_time_longer_than_the_ramp_opens_when_it_is_over(replay):
 
 
 def test_a_warm_up_that_never_ends_is_given_up_and_said(replay):
-    run = replay(chain(calls=2), agents=1, warmup=Warmup(calls=10**6), duration_s=2.0, pace="none")
+    slow = Answer(first_s=70.0, token_s=0.0)
+    run = replay(chain(calls=2), answer=lambda _: slow, warmup=Warmup(calls=10**6), duration_s=2.0, text=False)
     assert run.phases == {"warmup": 0.0, "draining": WARMUP_LIMIT_S, "done": WARMUP_LIMIT_S}
     assert [n.reason for n in run.of(ev.Note)] == ["no_steady_state"]
     summary = run.summary

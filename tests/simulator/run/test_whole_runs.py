@@ -84,13 +84,12 @@ def server():
     process.communicate(timeout=10)
 
 
-def finished(cwd, name, *args, code=0):
+def finished(process, run_dir):
     """Folder, summary, stdout and stderr of a run that came to its end."""
-    process = start(cwd, "run", *args, "--out", str(cwd / name))
-    out, err = process.communicate(timeout=60)
-    assert process.returncode == code, err
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
     assert "Traceback" not in err
-    return cwd / name, json.loads((cwd / name / "summary.json").read_bytes()), out, err
+    return run_dir, json.loads((run_dir / "summary.json").read_bytes()), out, err
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +98,11 @@ def drained(tmp_path_factory, server):
     cwd = tmp_path_factory.mktemp("drained")
     own = ["--calls", "48", "--api", "tokens", "--engine", ENGINE]
     there = f"--calls 36 --api chat --target {server} --seed 6 --no-text --json".split()
-    tokens = finished(cwd, "tokens", "library", *SMALL, *own)
-    chat = finished(cwd, "chat", "library", *SMALL, *there)
-    return {"tokens": tokens, "chat": chat}
+    runs = {
+        name: start(cwd, "run", "library", *SMALL, *flags, "--out", str(cwd / name))
+        for name, flags in (("tokens", own), ("chat", there))
+    }
+    return {name: finished(process, cwd / name) for name, process in runs.items()}
 
 
 @pytest.mark.parametrize("api", ["tokens", "chat"])
@@ -164,8 +165,9 @@ def test_an_engine_that_was_started_is_stopped(drained):
 
 @pytest.fixture(scope="module")
 def windowed(tmp_path_factory, server):
-    more = ["--duration", "3", "--warmup", "1", "--target", server]
-    return finished(tmp_path_factory.mktemp("windowed"), "run", "library", *SMALL, *more)
+    cwd = tmp_path_factory.mktemp("windowed")
+    more = ["--duration", "3", "--warmup", "1", "--target", server, "--out", str(cwd / "run")]
+    return finished(start(cwd, "run", "library", *SMALL, *more), cwd / "run")
 
 
 def test_a_window_of_fixed_length_cuts_what_is_in_flight(windowed):
