@@ -108,14 +108,11 @@ class Driver:
         """Run all lanes to the end of the run, whichever comes first of: drained, `--duration`, `stop()`."""
         began = self.clock.now_ns()
         self.window.begin(began)
-        step = self.config.ramp_s / self.config.agents
         if self._stop is None:  # a stop may come before the first lane
-            self._lanes = [
-                self._start(self._lane(agent, began + round(agent * step * NS)), f"lane {agent}")
-                for agent in range(self.config.agents)
-            ]
+            self._lanes.append(self._start(self._start_lanes(began), "start"))
         beside = [self._start(self._watch_window(), "window"), self._start(self._progress(), "progress")]
         try:
+            await asyncio.gather(*self._lanes, return_exceptions=True)  # the ramp
             await asyncio.gather(*self._lanes, return_exceptions=True)
         finally:
             for task in beside:
@@ -170,8 +167,14 @@ class Driver:
             self.emit(ev.Note(t=self.now(), level="warning", text=note, reason="no_steady_state"))
         self.stop("duration")
 
-    async def _lane(self, agent: int, begin: int) -> None:
-        await self.clock.sleep_until(begin)
+    async def _start_lanes(self, began: int) -> None:
+        """One after another, also where they are due together: a lane's first call is then not late by all others'."""
+        step = self.config.ramp_s / self.config.agents
+        for agent in range(self.config.agents):
+            await self.clock.sleep_until(began + round(agent * step * NS))
+            self._lanes.append(self._start(self._lane(agent), f"lane {agent}"))
+
+    async def _lane(self, agent: int) -> None:
         first = True
         while True:
             draw = None if self._budget.exhausted else self._deck.next()
