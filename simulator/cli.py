@@ -4,6 +4,8 @@ stdout is data, stderr is talk. Exit: 0 done; 1 the run failed; 2 wrong use; 130
 """
 
 import contextlib
+import errno
+import io
 import os
 import sys
 from pathlib import Path
@@ -14,6 +16,7 @@ import click
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.traces.errors import UsageError, WindtunnelError
 
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -149,8 +152,13 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
 
 def main() -> None:
     """Entry point: turns every error a user can cause into one sentence and an exit code."""
+    _open_streams()
     try:
-        status = cli.main(standalone_mode=False)
+        try:
+            status = cli.main(standalone_mode=False)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()
         sys.exit(status if isinstance(status, int) else 0)
     except WindtunnelError as error:
         _fail(str(error), error.exit_code)
@@ -167,9 +175,30 @@ def main() -> None:
         _fail("interrupted", 130)
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error of ours, and nothing more can be said there.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _drop_stdout()
+        _fail(f"cannot write the output ({error.strerror}): free some space", 1)
+
+
+def _open_streams() -> None:
+    """Standard streams that the caller closed become /dev/null: the event loop cannot do with fewer than three."""
+    for fd in range(3):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal of few characters shows the rest
+
+
+def _drop_stdout() -> None:
+    """What is still buffered for a stdout that takes nothing more must not fail once again at the exit."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, code: int) -> None:

@@ -112,7 +112,7 @@ class RunWriter:
     def write_run(self, run: Mapping[str, Any]) -> None:
         """Writes `run.json` whole or not at all; may be called again when more is known."""
         whole = {"schema": RUN_SCHEMA, "run_dir": os.path.abspath(self.path), **run}  # noqa: PTH100 -- links stay
-        self._replace(RUN_FILE, msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n")
+        self._replace(RUN_FILE, msgspec.json.format(msgspec.json.encode(_readable(whole)), indent=2) + b"\n")
 
     def write_summary(self, summary: Summary) -> None:
         """Writes `summary.json` whole or not at all. Its presence says that the run is over."""
@@ -201,6 +201,15 @@ class RunFolder:
                     yield decoder.decode(line)
                 except UNREADABLE:
                     continue
+
+
+def _readable(value: Any) -> Any:
+    """Names and arguments that are no UTF-8 (Python keeps such bytes as lone surrogates) as text to write down."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    if isinstance(value, dict):
+        return {_readable(k): _readable(v) for k, v in value.items()}
+    return [_readable(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _read_run(path: Path) -> dict[str, Any]:

@@ -74,6 +74,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise UsageError(f"--agents {self.agents}: at most {MOST_AGENTS} run in one client, give fewer")
         if self.target and self.engine:
             raise UsageError("--target and --engine exclude each other: give the URL of a running server or a command")
+        if self.out is not None and not self.out.strip():
+            raise UsageError("--out: it is empty, give a folder or leave it out for a new one in ./runs")
         if self.engine is not None and not self.engine.strip():
             raise UsageError("--engine: it is empty, give a command or leave it out for the emulator")
         for flag, value in (("--duration", self.duration_s), ("--sessions", self.sessions), ("--calls", self.calls)):

@@ -43,6 +43,7 @@ def test_help_names_every_command():
         (["run", "--warmup", "1.5"], "--warmup 1.5"),
         (["run", "--max-failures", "200%"], "--max-failures 200%"),
         (["run", "--tool-time", "fast"], "fast"),
+        (["run", "--out", ""], "--out: it is empty"),
         (["run", "--engine", " "], "--engine: it is empty"),
         (["run", "--tool-time", "=x2"], "name is missing"),
         (["run", "--tool-time", "x" + "9" * 400], "x999"),
@@ -125,3 +126,26 @@ def test_output_into_a_closed_pipe_is_no_error(tmp_path):
     process = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(write)
     assert b"Traceback" not in process.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_standard_streams_are_no_trouble(closed, tmp_path):
+    code = f'exec "$0" -m windtunnel.simulator.cli run --target http://127.0.0.1:9 --calls 1 {closed}'
+    result = subprocess.run(["sh", "-c", code, sys.executable], cwd=tmp_path, timeout=60, check=False)
+    assert result.returncode == 2
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")  # noqa: PTH110
+def test_a_full_disk_under_stdout_is_one_sentence(tmp_path):
+    command = [sys.executable, "-m", "windtunnel.simulator.cli", "traces", "list"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert result.stderr == "windtunnel: cannot write the output (No space left on device): free some space\n"
+
+
+def test_a_terminal_of_ascii_only():
+    env = {**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "LC_ALL": "C"}
+    code = "from windtunnel.simulator.cli import _open_streams; _open_streams(); print('a \\u00b7 b')"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, timeout=60, check=False)
+    assert shown.stdout == b"a ? b\n"

@@ -76,6 +76,12 @@ def test_run_json_is_replaced_whole_and_knows_its_folder(writer):
     assert sorted(p.name for p in writer.path.iterdir()) == ["events.jsonl", "run.json", "text.jsonl"]
 
 
+def test_names_that_are_no_utf_8_can_be_written(writer):
+    writer.write_run({"argv": ["a\udcffb", "\udcc3\udcbc"], "n": {"x": (1, None, 2.5)}})
+    run = msgspec.json.decode((writer.path / "run.json").read_bytes())
+    assert (run["argv"], run["n"]) == (["a\ufffdb", "\u00fc"], {"x": [1, None, 2.5]})
+
+
 def test_text_lines(writer):
     writer.write_run({})
     line = TextLine("r1", 0, "s", 0, 3, text="ä", tool_calls=({"id": "a", "name": "Bash", "arguments": "{}"},))
