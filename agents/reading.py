@@ -15,6 +15,8 @@ from windtunnel.agents.sse import Parsed, Parser
 _SLICE_NS = 250_000
 """Longest time spent parsing before the loop looks at its sockets again, give or take one step."""
 _STEP_PIECES = 32
+_STEP_BYTES = 65_536
+"""A step ends with the piece that fills this: a long line comes in pieces as large as a read."""
 
 
 class Reading:
@@ -31,8 +33,13 @@ class Reading:
         """Parse a few pieces; True when that was all there is for now."""
         feed = self.parser.feed
         pieces = self.raw.take(_STEP_PIECES)
-        for t_ns, data in pieces:
+        size = 0
+        for number, (t_ns, data) in enumerate(pieces, 1):
             feed(t_ns, data)
+            size += len(data)
+            if size > _STEP_BYTES:
+                self.raw.pieces[:0] = pieces[number:]
+                return False
         return len(pieces) < _STEP_PIECES
 
     async def result(self, reader: "Reader") -> Parsed:

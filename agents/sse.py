@@ -109,7 +109,7 @@ class Parser:
         parts: list[str] = []
         left = TAIL_CHARS
         for text in reversed(self._recent):
-            parts.append(text)
+            parts.append(text[-left:])
             left -= len(text)
             if left <= 0:
                 break

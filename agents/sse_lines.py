@@ -33,7 +33,7 @@ class Events:
     def rest(self) -> bytes:
         """The data of an event that was not ended by a blank line."""
         if self._pending:
-            self._line(bytes(self._pending))
+            self._line(self._pending)
             self._pending.clear()
         rest, self._data = b"\n".join(self._data), []
         return rest
@@ -56,14 +56,14 @@ class Events:
             if data[:1] == b"\n":
                 data = data[1:]
         start = 0
-        for match in _LINE_END.finditer(data):
+        for match in _LINE_END.finditer(data) if b"\n" in data or b"\r" in data else ():
             line = data[start : match.start()]
             start = match.end()
             if self._pending:
                 self._pending += line
-                line = bytes(self._pending)
+                self._line(self._pending)
                 self._pending.clear()
-            if line:
+            elif line:
                 self._line(line)
             else:
                 self._end_event(events)
@@ -71,10 +71,12 @@ class Events:
         self._pending += data[start:]
         return events
 
-    def _line(self, line: bytes) -> None:
-        name, _, value = line.partition(b":")
-        if name == b"data":
-            self._data.append(value.removeprefix(b" "))
+    def _line(self, line: bytes | bytearray) -> None:
+        """Copies its value once: a line may have megabytes."""
+        if line.startswith(b"data:"):
+            self._data.append(bytes(memoryview(line)[6 if line[5:6] == b" " else 5 :]))
+        elif line == b"data":
+            self._data.append(b"")
 
     def _end_event(self, events: list[bytes]) -> None:
         if self._data:

@@ -108,3 +108,21 @@ def test_a_parser_that_raises_is_heard(say, monkeypatch):
             await reader.finish(raw)
 
     VirtualClock().run(main())
+
+
+def test_a_line_of_megabytes_is_taken_in_steps_of_about_a_read(say):
+    async def main():
+        reader = Reader()
+        event = b"".join(say.words("x" * 1_000_000, "y", usage=2))
+        raw = RawStream(request_id="long", status=200, t_end=9)
+        raw.pieces = [(at, event[at : at + 50_000]) for at in range(0, len(event), 50_000)]
+        reading = reader.open(raw)
+        left = []
+        while not reading.step():
+            left.append(len(raw.pieces))
+        assert len(left) >= len(event) // 100_000 - 1
+        assert left == sorted(left, reverse=True)
+        got = await reader.finish(raw)
+        assert (len(got.text), got.failure, got.completion_tokens) == (1_000_001, None, 2)
+
+    VirtualClock().run(main())
