@@ -16,7 +16,8 @@ import click
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.traces.errors import UsageError, WindtunnelError
 
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""A stdout that takes nothing more: a full disk, a terminal that was closed."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -181,7 +182,7 @@ def main() -> None:
         if error.errno not in FULL:
             raise
         _drop_stdout()
-        _fail(f"cannot write the output ({error.strerror}): free some space", 1)
+        _fail(f"cannot write the output ({error.strerror}): write it somewhere else", 1)
 
 
 def _open_streams() -> None:
@@ -202,7 +203,8 @@ def _drop_stdout() -> None:
 
 
 def _fail(message: str, code: int) -> None:
-    print(f"windtunnel: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):
+        print(f"windtunnel: {message}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -31,7 +31,7 @@ from windtunnel.simulator.run.estimate import estimate
 from windtunnel.simulator.run.link import Link
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
-from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer
+from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, say
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded, load
 
@@ -108,7 +108,7 @@ def _own_version() -> str:
 
 
 def talk(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    say(text)
 
 
 class Run:

@@ -4,16 +4,22 @@ The viewer's only word to the run is its exit code: 0 stop and keep, 3 detach, a
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+import termios
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from windtunnel.agents import events as ev
 
 STOP, DETACH = 0, 3
 STOP_WAIT_S = 3.0
+LEAVE_SCREEN = (
+    "".join(f"\x1b[?{mode}l" for mode in (1000, 1002, 1003, 1006, 1015, 1004, 2004, 1049)) + "\x1b[<u\x1b[?25h"
+)
+"""Mouse, focus and paste reports off, the alternate screen left, key reports as before, the cursor shown."""
 
 
 def terminal() -> bool:
@@ -21,21 +27,42 @@ def terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
 
+def say(text: str, stream: TextIO | None = None) -> None:
+    """One line of talk, on stderr. That nobody hears it (a closed terminal, a full disk) must not end a run."""
+    with contextlib.suppress(OSError):
+        print(text, file=stream or sys.stderr, flush=True)
+
+
 class Viewer:
     """Started for `watch`; `wait()` gives its exit code."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, modes: list[Any] | None) -> None:
         self._process = process
+        self._modes = modes
+        """The terminal's settings before the viewer changed them."""
 
     @classmethod
     async def start(cls, run_dir: Path, *, exit_when_done: bool) -> "Viewer":
         command = [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--mode", "watch"]
         if exit_when_done:
             command.append("--exit-when-done")
-        return cls(await asyncio.create_subprocess_exec(*command))
+        modes = None
+        with contextlib.suppress(OSError, termios.error, ValueError):
+            modes = termios.tcgetattr(sys.stdin.fileno())
+        return cls(await asyncio.create_subprocess_exec(*command), modes)
 
     async def wait(self) -> int:
-        return await self._process.wait()
+        code = await self._process.wait()
+        if code < 0:
+            self._restore()
+        return code
+
+    def _restore(self) -> None:
+        """Do what a killed viewer could not: without this no key, Ctrl-C neither, would reach the run any more."""
+        if self._modes is not None:
+            with contextlib.suppress(OSError, termios.error, ValueError):
+                termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._modes)
+                say(LEAVE_SCREEN)
 
     async def stop(self) -> None:
         """Ask it to restore the terminal and go; used when the run itself is being stopped from outside."""
@@ -74,7 +101,7 @@ class PlainProgress:
         elif isinstance(event, ev.CallEnd) and event.failure is not None and self.enabled:
             self._failure(event, event.failure)
         elif isinstance(event, ev.Note) and self.enabled and event.level != "info":
-            print(f"{event.level}: {event.text}", file=self._stream, flush=True)
+            say(f"{event.level}: {event.text}", self._stream)
         elif isinstance(event, ev.Progress) and self.enabled and event.t >= self._next:
             self._line(event)
 
@@ -84,17 +111,16 @@ class PlainProgress:
             self._told.add(name)
             said = f" ({''.join(c for c in event.detail if c.isprintable())})" if event.detail else ""
             where = f"agent {event.agent}, session {event.session}, call {event.call}"
-            print(f"failed: {name}{said}, {where}; more of these are only counted", file=self._stream, flush=True)
+            say(f"failed: {name}{said}, {where}; more of these are only counted", self._stream)
 
     def _line(self, event: ev.Progress) -> None:
         last_t, last_tokens = self._last
         rate = (event.output_tokens - last_tokens) / max(1e-9, (event.t - last_t) / 1e9)
         self._last = (event.t, event.output_tokens)
         self._next = event.t + self._every_ns
-        print(
+        say(
             f"{event.t / 1e9:7.1f} s  {self._phase:<8}  {rate:8,.0f} tok/s  in flight {event.in_flight:>3}  "
             f"in tool {event.in_tool:>3}  waiting {event.waiting:>3}  of {self._agents}  "
             f"sessions done {self._done}, failed {self._failed}",
-            file=self._stream,
-            flush=True,
+            self._stream,
         )

@@ -141,7 +141,7 @@ def test_a_full_disk_under_stdout_is_one_sentence(tmp_path):
     with open("/dev/full", "w") as full:  # noqa: PTH123
         result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
     assert result.returncode == 1
-    assert result.stderr == "windtunnel: cannot write the output (No space left on device): free some space\n"
+    assert result.stderr == "windtunnel: cannot write the output (No space left on device): write it somewhere else\n"
 
 
 def test_a_terminal_of_ascii_only():
