@@ -29,6 +29,8 @@ ENGINE_LOG = "engine.log"
 
 _READ_BYTES = 1 << 22
 _KEPT_PROBLEMS = 1000
+_TEXT_BYTES = 1 << 19
+"""Most text that one flush writes, unless much more has gathered: a write of megabytes holds its thread for long."""
 
 
 class TextLine(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -96,16 +98,23 @@ class RunWriter:
             self._text += b"\n"
 
     def flush(self) -> None:
-        """Writes what is buffered: whole lines, one write for each file."""
+        """Writes what is buffered: whole lines, one write for each file; of megabytes of text a part at a time."""
         if self._events:
             self._write(self._events_fd, self._events)
         if self._text and self._text_fd is not None:
+            self._write(self._text_fd, self._text, leave=len(self._text) - max(_TEXT_BYTES, len(self._text) // 16))
+
+    def _write_all(self) -> None:
+        self.flush()
+        if self._text_fd is not None:
             self._write(self._text_fd, self._text)
 
-    def _write(self, fd: int, buffer: bytearray) -> None:
+    def _write(self, fd: int, buffer: bytearray, leave: int = 0) -> None:
         try:
-            while buffer:
-                del buffer[: os.write(fd, buffer)]
+            while len(buffer) > max(0, leave):
+                with memoryview(buffer) as whole, whole[: len(buffer) - max(0, leave)] as part:
+                    written = os.write(fd, part)
+                del buffer[:written]
         except OSError as error:
             raise RunError(f"cannot write to {self.path} ({error.strerror}): free some space and run again") from error
 
@@ -116,7 +125,7 @@ class RunWriter:
 
     def write_summary(self, summary: Summary) -> None:
         """Writes `summary.json` whole or not at all. Its presence says that the run is over."""
-        self.flush()
+        self._write_all()
         self._replace(SUMMARY_FILE, encode_summary(summary))
 
     def _replace(self, name: str, data: bytes) -> None:
@@ -132,7 +141,7 @@ class RunWriter:
         if self._events_fd < 0:
             return
         try:
-            self.flush()
+            self._write_all()
         finally:
             os.close(self._events_fd)
             if self._text_fd is not None:

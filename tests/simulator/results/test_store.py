@@ -90,6 +90,19 @@ def test_text_lines(writer):
     assert list(RunFolder.open(writer.path).texts()) == [line]
 
 
+def test_a_text_of_megabytes_is_written_a_part_at_a_time_and_whole_at_the_end(writer):
+    writer.write_run({})
+    lines = [TextLine(f"r{n}", 0, "s", 0, n, text="x" * 3_000_000) for n in range(2)]
+    sizes = []
+    for line in lines:
+        writer.text(line)
+        writer.flush()
+        sizes.append((writer.path / "text.jsonl").stat().st_size)
+    assert sizes == [1 << 19, 1 << 20]
+    writer.close()
+    assert list(RunFolder.open(writer.path).texts()) == lines
+
+
 def test_closing_twice_is_fine(writer):
     writer.emit(Heartbeat(t=1))
     writer.close()
