@@ -34,6 +34,8 @@ EXPECTED: dict[str, str | None] = {
 STREAMS, TOKENS, ROUNDS = 64, 100, 4
 STALL_MS = 700
 FLAGS: dict[str, object] = {"ttft_ms": 100, "gap_ms": 20, "stagger_ms": 100, "stall_ms": STALL_MS}
+UNDER_WAY = 10
+"""Chunks that a cut call may have missed: 0.1 s of them."""
 BODY_BYTES = 64_000
 """More than fits the small receive buffer of a server that is to read slowly."""
 
@@ -141,5 +143,8 @@ def _cut(binaries: Path, scratch: Path) -> tuple[int, bool]:
     more = ("--duration", "1.5")
     said, true, _ = _run(binaries, scratch, 0, flags, *more, tokens=5_000)
     both = [(s, t) for s, t in pairs(said, true) if s.cut]
-    fine = [s.failure is None and t.how == "client_closed" and 0 <= len(t.times) - len(s.times) <= 3 for s, t in both]
+    fine = [
+        s.failure is None and t.how == "client_closed" and 0 <= len(t.times) - len(s.times) <= UNDER_WAY
+        for s, t in both
+    ]
     return len(both), all(fine)
