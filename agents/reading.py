@@ -8,6 +8,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from time import perf_counter_ns
+from typing import Protocol
 
 from windtunnel.agents.http import RawStream
 from windtunnel.agents.sse import Parsed, Parser
@@ -19,6 +20,39 @@ _STEP_BYTES = 65_536
 """A step ends with the piece that fills this: a long line comes in pieces as large as a read."""
 
 
+class Live(Protocol):
+    """A stream that is followed while it runs."""
+
+    @property
+    def raw(self) -> RawStream: ...
+
+    @property
+    def tokens(self) -> int:
+        """Output tokens seen so far."""
+        ...
+
+    @property
+    def tail(self) -> str:
+        """The last characters generated."""
+        ...
+
+    def rest(self) -> Parsed:
+        """What a stream that was given up had said."""
+        ...
+
+
+class Readings(Protocol):
+    """What follows the streams of a run: `Reader`, or what reads them in other processes."""
+
+    def open(self, raw: RawStream) -> Live: ...
+
+    async def finish(self, raw: RawStream) -> Parsed: ...
+
+    def forget(self, raw: RawStream) -> None: ...
+
+    async def catch_up(self) -> None: ...
+
+
 class Reading:
     """One stream and its parser."""
 
@@ -28,6 +62,20 @@ class Reading:
         self.raw = raw
         self.parser = Parser(keep_text=keep_text)
         self._result: asyncio.Future[Parsed] | None = None
+
+    @property
+    def tokens(self) -> int:
+        return self.parser.tokens_so_far
+
+    @property
+    def tail(self) -> str:
+        return self.parser.tail
+
+    def rest(self) -> Parsed:
+        """Everything a given-up stream had received."""
+        while not self.step():
+            pass
+        return self.parser.finish(self.raw.failure, self.raw.detail)
 
     def step(self) -> bool:
         """Parse a few pieces; True when that was all there is for now."""
@@ -84,6 +132,10 @@ class Reader:
             return await reading.result(self)
         finally:
             del self.live[raw.request_id]
+
+    def forget(self, raw: RawStream) -> None:
+        """A stream was given up: it is no longer live."""
+        self.live.pop(raw.request_id, None)
 
     async def catch_up(self) -> None:
         """Parse what the live streams have received so far, so that `tokens_so_far` and `tail` are current."""

@@ -20,6 +20,7 @@ DEFAULT_WARMUP_CALLS = 2
 """Per lane: the first call prefills the whole history cold, the second shows that the cache holds it."""
 MOST_AGENTS = 10_000
 """More than one client process can drive; a mistyped number must not fill the memory."""
+MOST_WORKERS = 64
 LONGEST_S = 1e8
 """Three years: longer times are typing errors, and far longer ones break the arithmetic in ns."""
 LARGEST_CONTEXT = 1 << 30
@@ -58,6 +59,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     isolate: Isolate = "auto"
     rate: float | None = None
     """Requests per second, at most."""
+    workers: int = 1
+    """Processes that share the streams; 1: this one reads them itself."""
     max_failures: float = 0.1
     """Share of sessions; above it the run failed."""
     slo: str | None = None
@@ -72,6 +75,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise UsageError(f"--agents {self.agents}: at least one agent is needed")
         if self.agents > MOST_AGENTS:
             raise UsageError(f"--agents {self.agents}: at most {MOST_AGENTS} run in one client, give fewer")
+        if not 1 <= self.workers <= MOST_WORKERS:
+            raise UsageError(f"--workers {self.workers}: give 1 to {MOST_WORKERS} client processes")
         if self.target and self.engine:
             raise UsageError("--target and --engine exclude each other: give the URL of a running server or a command")
         if self.out is not None and not self.out.strip():
@@ -98,6 +103,11 @@ class RunConfig(Struct, frozen=True, kw_only=True):
         if self.duration_s is None and self.sessions is None and self.calls is None:
             return msgspec.structs.replace(self, duration_s=DEFAULT_DURATION_S)
         return self
+
+    @property
+    def keeps_text(self) -> bool:
+        """Generated text is needed: it is written down, or it goes back into the prompts."""
+        return self.text or self.history == "live"
 
     def policy(self) -> Policy:
         return Policy(

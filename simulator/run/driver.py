@@ -11,7 +11,7 @@ from windtunnel.agents.expected import PrefixIndex
 from windtunnel.agents.plan import call_tokens, make_plan
 from windtunnel.agents.policy import usual_times
 from windtunnel.agents.prompt import Conversation, Options, Prepared
-from windtunnel.agents.reading import Reader, Reading
+from windtunnel.agents.reading import Live, Reader, Readings
 from windtunnel.agents.sse import Parsed
 from windtunnel.simulator.results.store import RunWriter, TextLine
 from windtunnel.simulator.run.config import RunConfig
@@ -21,7 +21,7 @@ from windtunnel.simulator.run.pacing import RateCap
 from windtunnel.simulator.run.prepare import tagged
 from windtunnel.simulator.run.window import Window
 
-StopKind = Literal["duration", "interrupted", "engine_gone", "failures"]
+StopKind = Literal["duration", "interrupted", "engine_gone", "worker_gone", "failures"]
 PROGRESS_S = 0.25
 FAILED_SESSION_PAUSE_S = 1.0
 """A lane whose session failed waits this long, so that a refusing server is not hammered."""
@@ -45,11 +45,12 @@ class Driver:
         run_id: str,
         origin_ns: int,
         match_unit: int | None,
+        reader: Readings | None = None,
     ) -> None:
         self.config = config
         self.clock = clock
         self.client = client
-        self.reader = Reader(keep_text=self.keeps_text, now_ns=clock.now_ns)
+        self.reader: Readings = reader or Reader(keep_text=config.keeps_text, now_ns=clock.now_ns)
         self.run_id = run_id
         self._prepared = prepared
         self._options = options
@@ -77,11 +78,6 @@ class Driver:
         self._lanes: list[asyncio.Task[None]] = []
 
     # -- time and events
-
-    @property
-    def keeps_text(self) -> bool:
-        """Generated text is needed: it is written down, or it goes back into the prompts."""
-        return self.config.text or self.config.history == "live"
 
     def at(self, ns: int) -> int:
         return ns - self.origin
@@ -242,12 +238,10 @@ class Driver:
         """A request is on its way."""
         active.reading = self.reader.open(raw)
 
-    def rest_of(self, reading: Reading) -> Parsed:
+    def rest_of(self, reading: Live) -> Parsed:
         """Everything a given-up request had received."""
-        self.reader.live.pop(reading.raw.request_id, None)
-        while not reading.step():
-            pass
-        return reading.parser.finish(reading.raw.failure, reading.raw.detail)
+        self.reader.forget(reading.raw)
+        return reading.rest()
 
     def closed(self, active: ActiveCall, event: ev.CallEnd, parsed: Parsed) -> None:
         """A request is over, one way or another."""
@@ -306,8 +300,8 @@ class Driver:
         state: ev.AgentState = "queue"
         tokens, tail = 0, ""
         if active.reading is not None:
-            tokens = active.reading.parser.tokens_so_far
-            tail = active.reading.parser.tail[-TAIL_CHARS:] if self.config.text else ""
+            tokens = active.reading.tokens
+            tail = active.reading.tail[-TAIL_CHARS:] if self.config.text else ""
             state = "decode" if tokens else "prefill"
         self.output_tokens += tokens - active.counted
         active.counted = tokens

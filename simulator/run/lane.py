@@ -14,7 +14,7 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream
 from windtunnel.agents.expected import Match, Trail
 from windtunnel.agents.prompt import PATHS, Body, Conversation, Output
-from windtunnel.agents.reading import Reading
+from windtunnel.agents.reading import Live
 from windtunnel.agents.session import (
     AbortCalls,
     Action,
@@ -47,7 +47,7 @@ class ActiveCall:
         self.agent = agent
         self.thread = thread
         self.call = call
-        self.reading: Reading | None = None
+        self.reading: Live | None = None
         """None until the request is on its way."""
         self.counted = 0
         """Output tokens already added to the run's live total."""

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import os
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from windtunnel.agents import events as ev
@@ -12,52 +10,35 @@ from windtunnel.simulator.engines import signatures
 from windtunnel.simulator.engines.launch import Launched
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.gpu import Gpus
+from windtunnel.simulator.run.probe import Health, probe
 
 NS = 1_000_000_000
-PROBE_NS = 20_000_000
-"""Event-loop lateness is probed this often."""
 
 
-async def client_samples(driver: Driver) -> None:
-    """One ClientSample a second: lateness of every probe, dispatch delays, CPU share, resident memory."""
-    clock = driver.clock
-    lag: list[int] = []
-    since, cpu = clock.now_ns(), time.process_time()
-    due = since
-    while True:
-        due += PROBE_NS
-        await clock.sleep_until(due)
-        now = clock.now_ns()
-        lag.append(max(0, now - due) // 1000)
-        if now - due > PROBE_NS:  # a blocked loop missed probes: each of them would have been late too
-            missed = (now - due) // PROBE_NS
-            lag.extend(max(0, now - due - k * PROBE_NS) // 1000 for k in range(1, missed + 1))
-            due += missed * PROBE_NS
-        if now - since >= NS:
-            spent = time.process_time()
-            driver.emit(
-                ev.ClientSample(
-                    t=driver.at(now),
-                    lag_us=tuple(lag),
-                    dispatch_us=tuple(driver.dispatch_us),
-                    cpu=round((spent - cpu) * NS / (now - since), 4),
-                    rss=resident_bytes(),
-                    live=len(driver.live),
-                )
+async def client_samples(driver: Driver, beside: Callable[[], Sequence[Health]] = tuple) -> None:
+    """One ClientSample a second: lateness of every probe, dispatch delays, CPU share, resident memory.
+
+    `beside` gives what the client's other processes told since the last sample: their probes are pooled with those of
+    this one, the share of a core is that of the busiest process, memory is added up.
+    """
+
+    def tell(now: int, own: Health) -> None:
+        processes = (own, *beside())
+        sizes = [health.rss for health in processes if health.rss is not None]
+        driver.emit(
+            ev.ClientSample(
+                t=driver.at(now),
+                lag_us=tuple(lag for health in processes for lag in health.lag_us),
+                dispatch_us=tuple(driver.dispatch_us),
+                cpu=max(health.cpu for health in processes),
+                rss=sum(sizes) if sizes else None,
+                live=len(driver.live),
             )
-            driver.emit(ev.Heartbeat(t=driver.at(now)))
-            driver.dispatch_us.clear()
-            lag.clear()
-            since, cpu = now, spent
+        )
+        driver.emit(ev.Heartbeat(t=driver.at(now)))
+        driver.dispatch_us.clear()
 
-
-def resident_bytes() -> int | None:
-    """Resident memory of this process, where /proc says."""
-    try:
-        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
-    except OSError:
-        return None
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+    await probe(driver.clock, tell)
 
 
 async def compilation(launched: Launched, driver: Driver) -> None:

@@ -1,0 +1,55 @@
+"""How a process of the client is doing: how late its event loop is, how busy it is, how large."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from msgspec import Struct
+
+from windtunnel.agents.clock import Clock
+
+NS = 1_000_000_000
+PROBE_NS = 20_000_000
+"""Event-loop lateness is probed this often."""
+
+
+class Health(Struct, frozen=True, tag=True):
+    """One process over about a second."""
+
+    lag_us: tuple[int, ...]
+    """Lateness of each probe."""
+    cpu: float
+    """Share of one core."""
+    rss: int | None
+    """Resident bytes; None where /proc does not say."""
+
+
+async def probe(clock: Clock, tell: Callable[[int, Health], None]) -> None:
+    """Calls `tell(now_ns, health)` once a second, for ever."""
+    lag: list[int] = []
+    since, cpu = clock.now_ns(), time.process_time()
+    due = since
+    while True:
+        due += PROBE_NS
+        await clock.sleep_until(due)
+        now = clock.now_ns()
+        lag.append(max(0, now - due) // 1000)
+        if now - due > PROBE_NS:  # a blocked loop missed probes: each of them would have been late too
+            missed = (now - due) // PROBE_NS
+            lag.extend(max(0, now - due - k * PROBE_NS) // 1000 for k in range(1, missed + 1))
+            due += missed * PROBE_NS
+        if now - since >= NS:
+            spent = time.process_time()
+            tell(now, Health(tuple(lag), round((spent - cpu) * NS / (now - since), 4), resident_bytes()))
+            lag.clear()
+            since, cpu = now, spent
+
+
+def resident_bytes() -> int | None:
+    """Resident memory of this process, where /proc says."""
+    try:
+        pages = Path("/proc/self/statm").read_text(encoding="ascii").split()[1]
+    except OSError:
+        return None
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
