@@ -32,6 +32,7 @@ REASONS: dict[str, str] = {
     "gpu_throttling": "a GPU was throttled inside the window",
     "other_gpu_process": "another process used a GPU inside the window",
     "trend": "throughput or the KV cache in use was still rising or falling in the window",
+    "worker_gone": "a process that carries streams died",
     "run_failed": "the run failed",
     "died": "the run was killed before its end",
     "engine_gone": "the engine went away",

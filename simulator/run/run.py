@@ -29,9 +29,11 @@ from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.estimate import estimate
 from windtunnel.simulator.run.link import Link
+from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, say
+from windtunnel.simulator.run.workers import Workers
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded, load
 
@@ -56,7 +58,7 @@ def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: b
         talk(f"... and {len(loaded.problems) - 10} more problems in the traces")
     run = Run(config, loaded, screen=screen, exit_when_done=exit_when_done)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             summary = runner.run(run.main())
     except asyncio.CancelledError:
         kept = "before the run began" if run.folder is None else f"at once: what was written is in {run.folder}"
@@ -66,14 +68,6 @@ def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: b
     if summary.status == "interrupted":
         return INTERRUPTED
     return FAILED if summary.status == "failed" else 0
-
-
-def _loop_factory() -> Any:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
 
 
 def _counters(sample: ev.EngineSample) -> tuple[float | None, ...]:
@@ -185,11 +179,15 @@ class Run:
     async def _drive(self, link: Link, prepared: Preparation, launched: Launched | None, writer: RunWriter) -> Summary:
         root, resolved = link.root, link.resolved
         clock = RealClock()
+        target = parse_target(root, headers=self.config.headers)
+        workers, count = None, self.config.workers
+        if count > 1:
+            workers = await Workers.start(count, target, keep_text=self.config.keeps_text)
         origin, wall = clock.now_ns(), time.time()
-        writer.write_run(self._describe(link, prepared, origin, wall))
+        writer.write_run(self._describe(link, prepared, workers, origin, wall))
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=wall))
         writer.flush()
-        client = StreamClient(parse_target(root, headers=self.config.headers))
+        client = workers or StreamClient(target)
         driver = Driver(
             config=self.config,
             prepared=prepared.prepared,
@@ -200,6 +198,7 @@ class Run:
             run_id=self.run_id,
             origin_ns=origin,
             match_unit=resolved.block_size,
+            reader=workers,
         )
         self._driver, self.folder = driver, writer.path  # from here on an interrupt ends the run and keeps it
         plain = PlainProgress(sys.stderr, self.config.agents)
@@ -224,7 +223,9 @@ class Run:
         await scrape()  # the counters' baseline, after the reset and before the first call
         gc.collect()
         gc.freeze()
-        tasks = [asyncio.create_task(samplers.client_samples(driver))]
+        tasks = [asyncio.create_task(samplers.client_samples(driver, workers.health if workers else tuple))]
+        if workers is not None:
+            tasks.append(asyncio.create_task(self._watch_workers(workers, driver)))
         if scraper is not None:
             tasks.append(asyncio.create_task(samplers.every(SCRAPE_S, driver, scrape)))
         if gpus is not None:
@@ -282,6 +283,10 @@ class Run:
         driver.emit(ev.Note(t=driver.now(), level="error", text=f"the engine has exited: {launched.failure()}"))
         driver.stop("engine_gone")
 
+    async def _watch_workers(self, workers: Workers, driver: Driver) -> None:
+        driver.emit(ev.Note(t=driver.now(), level="error", text=await workers.wait_lost()))
+        driver.stop("worker_gone")
+
     async def _watch_viewer(self, viewer: Viewer, driver: Driver, plain: PlainProgress) -> None:
         code = await viewer.wait()
         if code == STOP:
@@ -298,6 +303,8 @@ class Run:
                 return "interrupted", "interrupted"
             case "engine_gone":
                 return "failed", "engine_gone"
+            case "worker_gone":
+                return "failed", "worker_gone"
             case "failures":
                 return "failed", "nothing_completed"
         if not driver.calls_ok:
@@ -307,7 +314,9 @@ class Run:
             return "failed", "max_failures"
         return "completed", None
 
-    def _describe(self, link: Link, prepared: Preparation, origin: int, wall: float) -> dict[str, Any]:
+    def _describe(
+        self, link: Link, prepared: Preparation, workers: Workers | None, origin: int, wall: float
+    ) -> dict[str, Any]:
         """run.json: everything needed to repeat the run and to judge it."""
         resolved = link.resolved
         return {
@@ -316,6 +325,7 @@ class Run:
             "python": sys.version.split()[0],
             "host": socket.gethostname(),
             "pid": os.getpid(),
+            "worker_pids": [] if workers is None else workers.pids,
             "argv": sys.argv[1:] if not self.config.headers else None,
             "perf_counter_origin_ns": origin,
             "wall_clock": wall,
