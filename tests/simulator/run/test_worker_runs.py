@@ -30,7 +30,12 @@ def pair(tmp_path_factory, server):
     """The same run with one process and with two."""
     cwd = tmp_path_factory.mktemp("pair")
     flags = ["library:small", *SMALL, "--calls", "36", "--target", server, "--no-text"]
-    return [finished(cwd, f"by{n}", *flags, "--workers", str(n))[:2] for n in (1, 2)]
+
+    def one(workers):
+        out = cwd / f"by{workers}"
+        return finished(start(cwd, "run", *flags, "--workers", str(workers), "--out", str(out)), out)[:2]
+
+    return [one(1), one(2)]
 
 
 def processes_of(run_dir):
