@@ -22,9 +22,8 @@ def import_command(sources: Sequence[str], out: Path | None, *, as_json: bool) -
     loaded = load(sources)
     _complain(loaded.problems)
     if out is not None:
-        for trace in loaded.traces:
-            path = out / f"{_file_name(trace)}.jsonl.zst"
-            write_trace(trace, path)
+        for name, trace in zip(_file_names(loaded.traces), loaded.traces, strict=True):
+            write_trace(trace, out / f"{name}.jsonl.zst")
         print(f"wrote {len(loaded.traces)} traces to {out}", file=sys.stderr)
     _table(loaded.traces, loaded.problems, as_json=as_json)
     return 0
@@ -156,8 +155,16 @@ def _number(value: float | None) -> str:
     return f"{value:,.1f}" if isinstance(value, float) and value < 1000 and value != int(value) else f"{value:,.0f}"
 
 
-def _file_name(trace: Trace) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", trace.header.id).strip("-.") or "trace"
+def _file_names(traces: Sequence[Trace]) -> list[str]:
+    """A name for each trace, from its id; sessions of equal ids are numbered, so that none replaces another."""
+    names: dict[str, None] = {}
+    for trace in traces:
+        base = re.sub(r"[^A-Za-z0-9._-]+", "-", trace.header.id).strip("-.")[:200] or "trace"
+        name, number = base, 2
+        while name in names:
+            name, number = f"{base}-{number}", number + 1
+        names[name] = None
+    return list(names)
 
 
 def _complain(problems: Sequence[Problem]) -> None:

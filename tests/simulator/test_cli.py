@@ -1,11 +1,14 @@
 """The command line as a person meets it: one sentence for each wrong use, the right exit code, never a traceback."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
 
 import pytest
+
+from windtunnel.traces import library
 
 
 def windtunnel(*args, timeout=60, cwd=None):
@@ -149,3 +152,12 @@ def test_a_terminal_of_ascii_only():
     code = "from windtunnel.simulator.cli import _open_streams; _open_streams(); print('a \\u00b7 b')"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, env=env, timeout=60, check=False)
     assert shown.stdout == b"a ? b\n"
+
+
+def test_sessions_of_equal_ids_do_not_replace_each_other(tmp_path):
+    for name in ("a", "b"):
+        shutil.copyfile(library.path("dark-theme"), tmp_path / f"{name}.jsonl.zst")
+    result = windtunnel("import", str(tmp_path), "--out", str(tmp_path / "out"))
+    assert result.returncode == 0
+    names = ["synthetic-dark-theme-2.jsonl.zst", "synthetic-dark-theme.jsonl.zst"]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
