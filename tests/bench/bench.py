@@ -5,6 +5,7 @@ ordinary `windtunnel run --target` in a process of its own; its events are read 
 """
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
@@ -14,11 +15,11 @@ from pathlib import Path
 
 import faults
 from adapter import said_in
-from compare import Measured, measure, median_of
+from compare import Measured, Two, measure, measure_reported, median_of
 from machine import BenchError, build, compiler, serving, watch
 from records import from_files
 from report import Report, ScenarioResult, render, save
-from scenarios import EXACT, LOOSE, OURS, RAW, SCENARIOS, Scenario
+from scenarios import ABENCH, EXACT, LOOSE, OURS, RAW, SCENARIOS, Scenario
 from workload import command, write_workload
 
 HERE = Path(__file__).parent
@@ -55,19 +56,51 @@ def run_other(client: str, binaries: Path, scratch: Path, scenario: Scenario, ou
     return measure(client, from_files(out), true, watched)
 
 
+def run_abench(python: str, binaries: Path, scratch: Path, scenario: Scenario, outputs: Sequence[int]) -> Measured:
+    """agentic-bench, an open load generator for the same kind of traffic; it makes bodies of the same size itself."""
+    out = scratch / f"{scenario.name}-abench.jsonl"
+    out.unlink(missing_ok=True)
+    with serving(binaries, {**scenario.server, "record_all": 1}) as server:
+        argv = abench_command(python, server.url, scenario, outputs, out)
+        watched = watch(argv, server.pid, scratch / f"{scenario.name}-abench.log", LIMIT_S)
+        true = [t for t in server.truth() if t.tokens == outputs[0] and t.how == "done"]
+    if watched.status or not true:
+        raise BenchError(f"abench ended with {watched.status} in {scenario.name}")
+    told = json.loads(out.read_text().splitlines()[-1])["metrics"]
+    ttft = Two(told["t1_ttft"]["p50_ms"], told["t1_ttft"]["p99_ms"])
+    return measure_reported(ABENCH, true, watched, ttft, Two(told["itl_p50_ms"], told["itl_p99_ms"]))
+
+
+def abench_command(python: str, url: str, scenario: Scenario, outputs: Sequence[int], out: Path) -> list[str]:
+    requests, prompt = scenario.streams * len(outputs), scenario.body_bytes // 4
+    usage = '{"stream_options":{"include_usage":true,"continuous_usage_stats":true}}'
+    flags = f"""
+        --base-url {url} --model truth --backend vllm --dataset-name random --turns 1 --input-increment {prompt}
+        --output-len {outputs[0]} --max-concurrency {scenario.streams} --num-sessions {requests} --no-gaps
+        --steady-frac 0 --warmup-requests 0 --system-prompt-len 0 --disable-tqdm --output-file {out}
+    """
+    return [python, "-m", "abench", "run", *flags.split(), "--extra-request-body", usage]
+
+
 def _body(scratch: Path, scenario: Scenario) -> Path:
     return scratch / f"{scenario.name}-body.json"
 
 
-def run_scenario(binaries: Path, scratch: Path, scenario: Scenario, reps: int, *, short: bool) -> ScenarioResult:
+def run_scenario(scratch: Path, scenario: Scenario, reps: int, asked: argparse.Namespace) -> ScenarioResult:
+    binaries, short = scratch, asked.short
     outputs = scenario.outputs if not short or scenario.short_outputs is None else scenario.short_outputs
     runs: dict[str, list[Measured]] = {client: [] for client in scenario.clients}
+    abench = asked.abench if scenario.with_abench else None
+    if abench:
+        runs[ABENCH] = []
     for _ in range(reps):  # in turns, so that what drifts meets all of them
-        for client in scenario.clients:
+        for client, measured in runs.items():
             if client == OURS:
-                runs[client].append(run_ours(binaries, scratch, scenario, outputs))
+                measured.append(run_ours(binaries, scratch, scenario, outputs))
+            elif client == ABENCH:
+                measured.append(run_abench(abench, binaries, scratch, scenario, outputs))
             else:
-                runs[client].append(run_other(client, binaries, scratch, scenario, outputs))
+                measured.append(run_other(client, binaries, scratch, scenario, outputs))
     results = {client: median_of(each) for client, each in runs.items()}
     gates = scenario.gates(results, LOOSE if short else EXACT)
     return ScenarioResult(scenario.name, scenario.what, list(results.values()), gates)
@@ -79,6 +112,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--short", action="store_true", help="one turn, fewer tokens, wide limits")
     parser.add_argument("--reps", type=int, help="turns, of which medians are taken (3, or 1 with --short)")
     parser.add_argument("--only", action="append", choices=names, help="this scenario; may be given again")
+    parser.add_argument("--abench", metavar="PYTHON", help="an interpreter that has agentic-bench: measured, too")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where programs and results go")
     return parser.parse_args(argv)
 
@@ -99,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
         if asked.short and scenario.short_outputs is None and not asked.only:
             continue
         print(f"bench: {scenario.name} ({scenario.what})", file=sys.stderr, flush=True)
-        report.scenarios.append(run_scenario(scratch, scratch, scenario, reps, short=asked.short))
+        report.scenarios.append(run_scenario(scratch, scenario, reps, asked))
     if not asked.only or "faults" in asked.only:
         print("bench: faults", file=sys.stderr, flush=True)
         report.faults = faults.run_faults(scratch, scratch, short=asked.short)

@@ -103,6 +103,33 @@ def measure(client: str, said: Sequence[Said], true: Sequence[Truth], watched: W
     )
 
 
+def measure_reported(client: str, true: Sequence[Truth], watched: Watched, ttft: Two, gap: Two) -> Measured:
+    """A client that tells its percentiles only, ms."""
+    begin, end = min(t.accepted for t in true), max(t.end for t in true)
+    true_ttft = two(int(t.times[0]) - t.full for t in true)
+    true_gap = two(np.concatenate([np.diff(t.times) for t in true]))
+    return Measured(
+        client=client,
+        requests=len(true),
+        chunks=sum(len(t.times) for t in true),
+        seconds=(end - begin) / 1e9,
+        cpu_s=watched.client_cpu_s(begin, end),
+        foreign_cores=watched.foreign_cores(begin, end),
+        grown_mb=watched.grown_bytes(begin, end) / 1e6,
+        true_ttft=true_ttft,
+        true_gap=true_gap,
+        ttft_error=minus(ttft, true_ttft),
+        sent_ttft_error=None,
+        gap_error=minus(gap, true_gap),
+        first_lag=None,
+        last_lag=None,
+        chunk_lag=None,
+        tpot_ratio=None,
+        tokens_exact=None,
+        blocked=sum(t.blocked for t in true),
+    )
+
+
 def minus(reported: Two | None, true: Two | None) -> Two | None:
     return None if reported is None or true is None else reported - true
 

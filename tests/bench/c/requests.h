@@ -45,7 +45,7 @@ static void start_answer(Conn *c, const char *body, int chat) {
     Answer *a = &c->answer;
     size_t len = c->body_len;
     a->chat = chat;
-    a->tokens = (int)field(body, len, "max_tokens", 16);
+    a->tokens = (int)field(body, len, "max_tokens", field(body, len, "max_completion_tokens", 16));
     if (a->tokens < 1) a->tokens = 1;
     a->usage = (int)field(body, len, "include_usage", 0);
     a->usage_each = a->usage && !opt.plain && field(body, len, "continuous_usage_stats", 0) &&
@@ -109,6 +109,7 @@ static void read_head(Conn *c, const char *end) {
     at = strcasestr(head, name);
     c->id[0] = 0;
     if (at) sscanf(at + sizeof name - 1, " %95[^\r\n\"\\]", c->id);
+    if (opt.record_all && !c->id[0] && !strncmp(head, "POST /v1/", 9)) strcpy(c->id, "without");
     head[c->head_len - 1] = held;
     c->served++;
     c->number = c->id[0] ? requests_seen++ : 0;

@@ -16,7 +16,7 @@
 
 static void usage(const char *flag) {
     fprintf(stderr, "truth_server: what is %s? Flags take a value: --port --model --ttft-ms --gap-ms --jitter-ms "
-                    "--stagger-ms --tokens-per-chunk --burst --plain --faults A,B --stall-ms --slow-ms --long-bytes\n",
+                    "--stagger-ms --tokens-per-chunk --burst --plain --record-all --faults A,B --stall-ms --slow-ms --long-bytes\n",
             flag);
     exit(2);
 }
@@ -45,6 +45,7 @@ static void read_options(int argc, char **argv) {
         else if (!strcmp(flag, "--tokens-per-chunk")) opt.tokens_per_chunk = atoi(value);
         else if (!strcmp(flag, "--burst")) opt.burst = atoi(value); /* chunks in one send, without a gap */
         else if (!strcmp(flag, "--plain")) opt.plain = atoi(value); /* neither token ids nor usage in each chunk */
+        else if (!strcmp(flag, "--record-all")) opt.record_all = atoi(value); /* also requests without an id */
         else if (!strcmp(flag, "--faults")) read_faults(value); /* taken in turn by the requests on record */
         else if (!strcmp(flag, "--stall-ms")) opt.stall_ns = ns;
         else if (!strcmp(flag, "--slow-ms")) opt.slow_ns = ns; /* between reads of 16 KB */
