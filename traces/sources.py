@@ -1,5 +1,6 @@
 """From what a user names (a file, a folder, `library:NAME`, somebody else's log) to traces."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -88,6 +89,8 @@ def library_paths(spec: str) -> list[Path]:
 
 def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
     files = sorted(p for p in path.rglob("*") if p.is_file())
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise TraceError(f"{spec} cannot be opened (Permission denied); give a folder that you may read")
     if not files:
         raise TraceError(f"{spec} is an empty folder; give one with traces or session logs in it")
     own = [p for p in files if is_trace_file(p)]

@@ -122,3 +122,9 @@ def test_a_place_that_cannot_be_written_is_one_sentence(small, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot write .*choose another folder"):
         write_trace(small, tmp_path / "file" / "a.jsonl")
+
+
+def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
+    with pytest.raises(TraceError, match="Permission denied"):
+        load([str(tmp_path)])
