@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,10 @@ def run_and_compare(url: str, out: Path, *, api: str, calls: int, context: str) 
     ]
     assert not wrong, f"{len(wrong)} of {len(ends)} calls, the first: {wrong[0]}"
     assert len(ends) == calls
+    recorded_by = {t["id"]: t["agent"] for t in json.loads((out / "run.json").read_bytes())["traces"]}
+    played = Counter(recorded_by[e["trace"]] for e in happened if e["type"] == "session_start")
+    if SHARED.is_dir():
+        assert {"claude-code", "codex", "weka"} <= set(played), f"not every kind of recording was replayed: {played}"
     first, last = samples[0], samples[-1]
     grown = {k: last[k] - first[k] for k in ("generation_tokens", "prompt_tokens", "prefix_hits", "prefix_queries")}
     ours = {
@@ -82,7 +87,8 @@ def run_and_compare(url: str, out: Path, *, api: str, calls: int, context: str) 
     summary["preempted"] = last["preemptions"] - first["preemptions"]
     print(
         f"\n{api}: {calls} calls in {summary['duration_s']:.0f} s, output {ours['generation_tokens']:,} "
-        f"prompt {ours['prompt_tokens']:,} cached {ours['prefix_hits']:,} = engine's; {summary['preempted']:.0f} preempted"
+        f"prompt {ours['prompt_tokens']:,} cached {ours['prefix_hits']:,} = engine's; {summary['preempted']:.0f} preempted; "
+        f"sessions {dict(played)}"
     )
     return summary
 
