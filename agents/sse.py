@@ -210,7 +210,11 @@ class Parser:
                 self._text.append(text)
                 if len(self._text) >= _JOIN_AT:
                     _join(self._text)
-        if delta is not None and self._beyond_content(t_ns, delta):
+        if (
+            delta is not None
+            and (delta.tool_calls or delta.reasoning or delta.reasoning_content)
+            and self._beyond_content(t_ns, delta)
+        ):
             carries = True
         if choice.prompt_token_ids is not ABSENT and has_ids(choice.prompt_token_ids):
             self._prompt_ids = True
@@ -227,8 +231,12 @@ class Parser:
             tokens = len(choice.token_ids)
         elif self._token_ids:
             tokens = 0
-        elif usage is not None and usage.completion_tokens is not None:
-            tokens = self._growth(usage.completion_tokens, carries=carries, first=not self._n)
+        elif usage is not None and (total := usage.completion_tokens) is not None:
+            if self._usage_grew and total > self._usage_completion:
+                tokens = total - self._usage_completion
+                self._usage_completion = total
+            else:
+                tokens = self._growth(total, carries=carries, first=not self._n)
         elif self._usage_grew:
             tokens = 0
         if carries or tokens:
