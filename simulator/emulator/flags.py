@@ -173,6 +173,10 @@ def _longest(wanted: int | None, model: Model, blocks: int, block_size: int, kv_
     return longest
 
 
+AUTO = -1
+"""`--max-model-len auto`: the longest that fits."""
+
+
 def _check(known: argparse.Namespace) -> None:
     least = {
         "block_size": 1,
@@ -187,6 +191,8 @@ def _check(known: argparse.Namespace) -> None:
         value = getattr(known, name)
         if value is not None and value < low:
             raise UsageError(f"--{name.replace('_', '-')} must be at least {low}, not {value}.")
+    if known.max_model_len is not None and known.max_model_len < 1 and known.max_model_len != AUTO:
+        raise UsageError(f"--max-model-len must be at least 1, not {known.max_model_len}.")
     if known.port > 65535:
         raise UsageError(f"--port must be at most 65535, not {known.port}.")
     if not 0 < known.gpu_memory_utilization <= 1:
@@ -221,7 +227,7 @@ def _dashed(word: str) -> str:
 def _length(text: str) -> int:
     """A human-readable number as vLLM reads it: 32k is 32,000, 32K is 32,768, auto is -1."""
     if text in ("auto", "-1"):
-        return -1
+        return AUTO
     units = {"k": 1000, "m": 10**6, "g": 10**9, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
     unit = units.get(text[-1:], 1)
     try:

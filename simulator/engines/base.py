@@ -11,7 +11,8 @@ import aiohttp
 import msgspec
 from msgspec import Struct
 
-from windtunnel.traces.errors import EngineError, UsageError
+from windtunnel.agents.client import parse_target
+from windtunnel.traces.errors import EngineError
 
 CONNECT_S = 10.0
 ANSWER_S = 120.0
@@ -94,7 +95,7 @@ class Answer(Struct, frozen=True):
         """The decoded body; None where it is no JSON."""
         try:
             return msgspec.json.decode(self.body)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return None
 
     def record(self) -> dict[str, Any]:
@@ -113,13 +114,8 @@ class Answer(Struct, frozen=True):
 
 
 def root_of(url: str) -> str:
-    """The server's root of what a user typed: no trailing slash, no `/v1`."""
-    root = url.strip().rstrip("/")
-    root = root.removesuffix("/v1").rstrip("/")
-    scheme, found, rest = root.partition("://")
-    if not found or scheme not in ("http", "https") or not rest or rest.startswith("/"):
-        raise UsageError(f"--target {url}: expected a URL such as http://127.0.0.1:8000")
-    return root
+    """The server's root of what a user typed: no trailing slash, no `/v1`, no route."""
+    return parse_target(url).url()
 
 
 def open_session(headers: Mapping[str, str] | None = None) -> aiohttp.ClientSession:

@@ -23,7 +23,7 @@ def chunks(body: bytes) -> list[dict[str, Any]]:
             continue
         try:
             data = msgspec.json.decode(event[5:])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             continue
         if isinstance(data, dict):
             found.append(data)

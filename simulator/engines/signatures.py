@@ -73,11 +73,13 @@ COMPILING = re.compile(
 )
 """Work that stops the engine and must not fall into a measured window."""
 LENGTH = 240
+LINE_CHARS = 2000
+"""A line is looked at this far: some patterns take time with the square of a line's length."""
 
 
 def reason(log: str, exit_code: int | None) -> str:
     """Why the engine failed, one clause. `log` is the end of its log."""
-    text = "\n".join(PREFIX.sub("", line.rstrip()) for line in log.splitlines())
+    text = "\n".join(PREFIX.sub("", line[:LINE_CHARS].rstrip()) for line in log.splitlines())
     for pattern, sentence in SIGNATURES:
         match = re.search(pattern, text, re.DOTALL if ".*?" in pattern else 0)
         if match:

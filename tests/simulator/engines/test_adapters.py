@@ -23,9 +23,9 @@ def test_a_target_is_reduced_to_its_root(typed, root):
     assert root_of(typed) == root
 
 
-@pytest.mark.parametrize("typed", ["127.0.0.1:8000", "ftp://host", "http://", "http:///v1", ""])
+@pytest.mark.parametrize("typed", ["ftp://host", "http://", "http:///v1", ""])
 def test_a_target_that_is_no_url_is_wrong_use(typed):
-    with pytest.raises(UsageError, match="expected a URL"):
+    with pytest.raises(UsageError, match="give a URL such as"):
         root_of(typed)
 
 
