@@ -26,6 +26,10 @@ def main(argv: Sequence[str]) -> int:
         return error.exit_code
 
 
+YIELDING = 10
+"""Added niceness beside a live run: where cores are short the screen waits, and not what is measured."""
+
+
 def _run(arguments: argparse.Namespace) -> int:
     follower = Follower.open(
         arguments.run_dir,
@@ -51,6 +55,8 @@ def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
         exit_when_done=arguments.exit_when_done,
         stamp=lambda: time.strftime("%Y%m%d-%H%M%S"),
     )
+    if arguments.mode == "watch" and hasattr(os, "nice"):
+        os.nice(YIELDING)
     app.hear_signals = True
     code = app.run()
     return code if code is not None else app.return_code or 1
