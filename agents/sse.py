@@ -106,14 +106,7 @@ class Parser:
     @property
     def tail(self) -> str:
         """The last 200 characters generated, of any kind."""
-        parts: list[str] = []
-        left = TAIL_CHARS
-        for text in reversed(self._recent):
-            parts.append(text[-left:])
-            left -= len(text)
-            if left <= 0:
-                break
-        return _whole("".join(reversed(parts))[-TAIL_CHARS:])
+        return _whole("".join(self._recent)[-TAIL_CHARS:])
 
     def feed(self, t_ns: int, data: bytes) -> None:
         """Parse what arrived at `t_ns`."""
@@ -205,7 +198,7 @@ class Parser:
             carries = True
             if self._t_first_visible is None:
                 self._t_first_visible = t_ns
-            self._recent.append(text)
+            self._recent.append(text if len(text) <= TAIL_CHARS else text[-TAIL_CHARS:])
             if self._keep_text:
                 self._text.append(text)
                 if len(self._text) >= _JOIN_AT:
@@ -258,7 +251,7 @@ class Parser:
         """Reasoning and tool calls of a delta; whether there were any."""
         reasoning = delta.reasoning or delta.reasoning_content
         if reasoning:
-            self._recent.append(reasoning)
+            self._recent.append(reasoning[-TAIL_CHARS:])
             if self._keep_text:
                 self._reasoning.append(reasoning)
                 if len(self._reasoning) >= _JOIN_AT:
@@ -280,9 +273,9 @@ class Parser:
             return
         if part.function.name:
             tool.name += part.function.name
-            self._recent.append(part.function.name)
+            self._recent.append(part.function.name[-TAIL_CHARS:])
         if part.function.arguments:
-            self._recent.append(part.function.arguments)
+            self._recent.append(part.function.arguments[-TAIL_CHARS:])
             if self._keep_text:
                 tool.arguments.append(part.function.arguments)
                 if len(tool.arguments) >= _JOIN_AT:
