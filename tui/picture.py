@@ -4,6 +4,7 @@ Nothing is loaded from elsewhere: letters use the reader's own monospace font an
 braille are drawn as shapes, because fonts draw them with gaps.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from html import escape
 
@@ -41,7 +42,7 @@ def svg(strips: Sequence[Strip], width: int, title: str = "") -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img">',
             f"<title>{escape(title)}</title>",
             f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
-            f'<g font-family="{FONTS}" font-size="{FONT:g}" xml:space="preserve">',
+            f'<g font-family="{FONTS}" font-size="{FONT:g}">',
             *body,
             "</g>",
             "</svg>",
@@ -55,6 +56,9 @@ def _hex(style: Style | None, back: bool) -> str | None:
     if colour is None or colour.type is ColorType.DEFAULT:
         return None
     return "#{:02x}{:02x}{:02x}".format(*colour.get_truecolor())
+
+
+WORDS = re.compile(r"\S+(?: \S+)*")
 
 
 def _segment(segment: Segment, x: int, y: int) -> Iterable[str]:
@@ -96,17 +100,16 @@ def _drawn(char: str) -> bool:
 
 
 def _text(letters: str, x: float, y: float, fill: str, style: Style | None) -> Iterable[str]:
-    x += CELL_W * (len(letters) - len(letters.lstrip()))
-    letters = letters.strip()
-    if not letters:
-        return
     weight = ' font-weight="bold"' if style is not None and style.bold else ""
     faint = ' opacity="0.6"' if style is not None and style.dim else ""
-    length = cell_len(letters) * CELL_W
-    yield (
-        f'<text x="{x:g}" y="{y + CELL_H * 0.74:g}" textLength="{length:g}" lengthAdjust="spacingAndGlyphs" '
-        f'fill="{fill}"{weight}{faint}>{escape(letters)}</text>'
-    )
+    # Browsers collapse blanks inside a text: words far apart are texts of their own.
+    for words in WORDS.finditer(letters):
+        left = x + CELL_W * cell_len(letters[: words.start()])
+        length = cell_len(words[0]) * CELL_W
+        yield (
+            f'<text x="{left:g}" y="{y + CELL_H * 0.74:g}" textLength="{length:g}" lengthAdjust="spacingAndGlyphs" '
+            f'fill="{fill}"{weight}{faint}>{escape(words[0])}</text>'
+        )
 
 
 def _shape(char: str, n: int, x: float, y: float, fill: str) -> str | None:
