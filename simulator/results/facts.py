@@ -47,6 +47,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
         throttled=any(harmful_throttles(sample.throttle) for sample in gpu),
         other_processes=any(sample.other_processes for sample in gpu),
         trending=_trending(tally),
+        prompts_off=_prompts_off(tally),
         ending=ending(tally),
         notes=tuple(
             note.reason
@@ -64,6 +65,12 @@ def _steady(tally: Tally) -> bool:
         return False
     begun = [call for call in tally.calls if window.holds(call.t_intended)]
     return not begun or any(of_call.completed(call) for call in begun)
+
+
+def _prompts_off(tally: Tally) -> float | None:
+    counted = [(call.prompt_tokens, call.expected_prompt_tokens) for call in tally.calls if call.prompt_tokens]
+    wanted = sum(expected for _, expected in counted)
+    return abs(sum(prompt for prompt, _ in counted) / wanted - 1) if wanted else None
 
 
 def ending(tally: Tally) -> str | None:

@@ -19,6 +19,9 @@ FOREIGN_WINDOW_LIMIT = 0.10
 FOREIGN_FLOOR = 64.0
 """Tokens that are never called foreign: a health check, a probe."""
 
+PROMPTS_LIMIT = 0.2
+"""Stored characters per token, used where a server has no /tokenize, may be 10% off; twice that is another load."""
+
 REASONS: dict[str, str] = {
     "client_lag": "the client was late: its event-loop lag p99 was above 5 ms",
     "client_cpu": "the client was busy: it used more than 70% of a core",
@@ -32,6 +35,7 @@ REASONS: dict[str, str] = {
     "gpu_throttling": "a GPU was throttled inside the window",
     "other_gpu_process": "another process used a GPU inside the window",
     "trend": "throughput or the KV cache in use was still rising or falling in the window",
+    "prompt_lengths": "prompts were not as long as recorded: the server counted over 20% more or fewer tokens",
     "worker_gone": "a process that carries streams died",
     "run_failed": "the run failed",
     "died": "the run was killed before its end",
@@ -60,6 +64,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     throttled: bool = False
     other_processes: bool = False
     trending: bool = False
+    prompts_off: float | None = None
+    """Share by which the prompts that the server counted differ from the recorded ones, all together."""
     ending: str | None = None
     """`run_failed` or `died`."""
     notes: tuple[str, ...] = ()
@@ -81,6 +87,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
         "gpu_throttling": facts.throttled,
         "other_gpu_process": facts.other_processes,
         "trend": facts.trending,
+        "prompt_lengths": facts.prompts_off is not None and facts.prompts_off > PROMPTS_LIMIT,
     }
     reasons = [name for name, holds in held.items() if holds]
     return tuple(dict.fromkeys([*reasons, *facts.notes]))

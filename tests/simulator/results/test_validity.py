@@ -191,3 +191,12 @@ def test_every_reason_has_words():
         assert in_words(reason) == words
         assert len(words) > 12
     assert in_words("clock_jumped") == "clock jumped"
+
+
+@pytest.mark.parametrize(("counted", "named"), [(700, True), (850, False), (1150, False), (1250, True), (None, False)])
+def test_prompts_of_another_length_than_recorded(stream, counted, named):
+    s = stream(1).phase(0, "steady").phase(60, "draining").end(60)
+    name = s.session(0, 60)
+    told = {"cached_tokens": 0, "prompt_tokens": counted, "expected_prompt_tokens": 1000}
+    s.call(name, 1, 2, chunks=((1.5, 10),), **told)
+    assert ("prompt_lengths" in reasons(s)) == named
