@@ -9,6 +9,8 @@ from collections.abc import Coroutine
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
+from windtunnel.agents.alarm import Alarm
+
 _T = TypeVar("_T")
 _SPIN_NS = 400_000
 """The last part of a wait is spent yielding, because loop timers count in whole milliseconds (epoll, libuv)."""
@@ -27,21 +29,50 @@ class Clock(Protocol):
 
 
 class RealClock:
-    """`time.perf_counter_ns`; waits end less than a millisecond late on an idle loop."""
+    """`time.perf_counter_ns`; waits end less than a millisecond late on an idle loop. `close` it, or drop it, after."""
+
+    def __init__(self) -> None:
+        self._alarm: Alarm | None = None
+        self._spins = False
+        """The system has no alarm: the last part of a wait is spent yielding."""
 
     def now_ns(self) -> int:
         return perf_counter_ns()
 
     async def sleep_until(self, t_ns: int) -> None:
         left = t_ns - perf_counter_ns()
-        while True:
-            await asyncio.sleep((left - _SPIN_NS) / 1e9 if left > _SPIN_NS else 0)
+        if left <= 0:
+            await asyncio.sleep(0)
+            return
+        alarm = None if self._spins else self._alarm_here()
+        while left > 0:
+            if alarm is not None:
+                await alarm.wait_until(t_ns)
+            else:
+                await asyncio.sleep((left - _SPIN_NS) / 1e9 if left > _SPIN_NS else 0)
             left = t_ns - perf_counter_ns()
-            if left <= 0:
-                return
 
     async def sleep(self, seconds: float) -> None:
         await self.sleep_until(perf_counter_ns() + round(seconds * 1e9))
+
+    def close(self) -> None:
+        """Free what the waits used."""
+        if self._alarm is not None:
+            self._alarm.close()
+            self._alarm = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _alarm_here(self) -> Alarm | None:
+        loop = asyncio.get_running_loop()
+        if self._alarm is None or self._alarm.loop is not loop:
+            self.close()
+            try:
+                self._alarm = Alarm(loop)
+            except (OSError, NotImplementedError):  # a loop may not watch files
+                self._spins = True
+        return self._alarm
 
 
 class VirtualClock:

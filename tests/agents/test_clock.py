@@ -102,3 +102,40 @@ def test_real_deadline_in_the_past_lets_others_run(run):
         return ran.is_set()
 
     assert run(main())
+
+
+@pytest.mark.parametrize("alarms", [True, False])
+def test_waits_end_in_the_order_of_their_deadlines_and_cancelled_ones_disturb_nobody(run, monkeypatch, alarms):
+    if not alarms:
+
+        def none(_loop):
+            raise OSError("none here")
+
+        monkeypatch.setattr("windtunnel.agents.clock.Alarm", none)
+    clock = RealClock()
+
+    async def main() -> list[int]:
+        began, ended = clock.now_ns(), []
+
+        async def wait(ms: int) -> None:
+            await clock.sleep_until(began + ms * 1_000_000)
+            ended.append(ms)
+
+        tasks = [asyncio.create_task(wait(ms)) for ms in (9, 3, 14, 6, 1, 20)]
+        await asyncio.sleep(0)
+        tasks[0].cancel()
+        tasks[4].cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return ended
+
+    assert run(main()) == [3, 6, 14, 20]
+    clock.close()
+    clock.close()
+
+
+def test_a_clock_goes_with_its_user_from_loop_to_loop():
+    clock = RealClock()
+    for _ in range(2):
+        before = clock.now_ns()
+        asyncio.run(clock.sleep(0.002))
+        assert clock.now_ns() - before >= 2_000_000
