@@ -34,6 +34,8 @@ from windtunnel.agents.sse_shapes import (
 )
 
 TAIL_CHARS = 200
+_TAIL_PIECES = 64
+"""Pieces that the tail is made of, at most: so many tokens have 200 characters nearly always."""
 _JOIN_AT = 256
 """Text pieces are joined when there are this many, which keeps a long stream's memory at its text."""
 
@@ -85,7 +87,7 @@ class Parser:
         self._events = Events()
         self._bytes_seen = False
         self._any_event = False
-        self._recent: deque[str] = deque(maxlen=TAIL_CHARS)
+        self._recent: deque[str] = deque(maxlen=_TAIL_PIECES)
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._tools: dict[int, _Tool] = {}
@@ -105,7 +107,7 @@ class Parser:
 
     @property
     def tail(self) -> str:
-        """The last 200 characters generated, of any kind."""
+        """The last characters generated, of any kind: up to 200, of the last 64 pieces."""
         return _whole("".join(self._recent)[-TAIL_CHARS:])
 
     def feed(self, t_ns: int, data: bytes) -> None:
