@@ -133,11 +133,11 @@ SCENARIOS = (
     ),
     Scenario(
         "paced",
-        "256 streams, a chunk each 20 ms",
+        "256 streams, a chunk each 20 ms, all in step as an engine's batch is",
         256,
         (256, 256),
         2_000,
-        {"ttft_ms": 200, "gap_ms": 20},
+        {"ttft_ms": 200, "gap_ms": 20, "in_step": 1},
         paced,
         with_abench=True,
         short_outputs=(100,),

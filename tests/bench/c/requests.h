@@ -63,6 +63,7 @@ static void start_answer(Conn *c, const char *body, int chat) {
     int64_t delay = c->id[0] ? opt.ttft_ns + stagger(c->number) : 0; /* probes are not made to wait */
     c->phase = WAITING;
     c->schedule = c->full + delay;
+    if (opt.in_step && opt.gap_ns > 0 && c->id[0]) c->schedule += opt.gap_ns - c->schedule % opt.gap_ns;
     if (delay > 0) wake_at(c, c->schedule);
     else make_ready(c);
 }

@@ -16,7 +16,7 @@ static const char *const FAULT_NAMES[FAULTS] = {
     "comments", "usage_late", "usage_absent", "slow_read"};
 
 typedef struct {
-    int port, tokens_per_chunk, burst, plain, record_all;
+    int port, tokens_per_chunk, burst, plain, record_all, in_step;
     int64_t ttft_ns, gap_ns, jitter_ns, stagger_ns, stall_ns, slow_ns;
     size_t long_bytes;
     const char *model;

@@ -16,7 +16,7 @@
 
 static void usage(const char *flag) {
     fprintf(stderr, "truth_server: what is %s? Flags take a value: --port --model --ttft-ms --gap-ms --jitter-ms "
-                    "--stagger-ms --tokens-per-chunk --burst --plain --record-all --faults A,B --stall-ms --slow-ms --long-bytes\n",
+                    "--stagger-ms --in-step --tokens-per-chunk --burst --plain --record-all --faults A,B --stall-ms --slow-ms --long-bytes\n",
             flag);
     exit(2);
 }
@@ -42,6 +42,7 @@ static void read_options(int argc, char **argv) {
         else if (!strcmp(flag, "--gap-ms")) opt.gap_ns = ns; /* 0: as fast as the client reads */
         else if (!strcmp(flag, "--jitter-ms")) opt.jitter_ns = ns; /* of each chunk, either way */
         else if (!strcmp(flag, "--stagger-ms")) opt.stagger_ns = ns; /* first chunks are up to so much later */
+        else if (!strcmp(flag, "--in-step")) opt.in_step = atoi(value); /* all streams together, as a batch's step */
         else if (!strcmp(flag, "--tokens-per-chunk")) opt.tokens_per_chunk = atoi(value);
         else if (!strcmp(flag, "--burst")) opt.burst = atoi(value); /* chunks in one send, without a gap */
         else if (!strcmp(flag, "--plain")) opt.plain = atoi(value); /* neither token ids nor usage in each chunk */
