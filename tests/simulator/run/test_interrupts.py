@@ -28,6 +28,8 @@ def go():
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
 def test_while_traces_are_read(signum, monkeypatch):
+    # These tests may themselves run under nohup.
+    monkeypatch.setattr(running, "ENDING", frozenset((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
     monkeypatch.setattr(running, "load", lambda _: os.kill(os.getpid(), signum))
     with pytest.raises(KeyboardInterrupt):
         go()
@@ -54,6 +56,7 @@ def test_under_nohup_a_hangup_is_ignored():
     def said(**more):
         return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, **more).stdout
 
-    assert said() == "['SIGHUP', 'SIGINT', 'SIGTERM']\n"
+    listening = said(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+    assert listening == "['SIGHUP', 'SIGINT', 'SIGTERM']\n"
     ignoring = said(preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
     assert ignoring == "['SIGINT', 'SIGTERM']\n"
