@@ -31,7 +31,7 @@ EXPECTED: dict[str, str | None] = {
     "slow_read": None,
 }
 """What our result must call each of the server's faults; None where it is no failure."""
-STREAMS, TOKENS, ROUNDS = 64, 100, 4
+STREAMS, TOKENS, ROUNDS = 64, 100, 10
 STALL_MS = 700
 FLAGS: dict[str, object] = {"ttft_ms": 100, "gap_ms": 20, "stagger_ms": 100, "stall_ms": STALL_MS}
 UNDER_WAY = 10

@@ -20,7 +20,7 @@ typedef struct {
     int64_t ttft_ns, gap_ns, jitter_ns, stagger_ns, stall_ns, slow_ns;
     size_t long_bytes;
     const char *model;
-    Fault faults[256];
+    Fault faults[512];
     int fault_count;
 } Options;
 

@@ -25,7 +25,7 @@ static void read_faults(char *list) {
     for (char *name = strtok(list, ","); name; name = strtok(NULL, ",")) {
         int found = NONE;
         while (found < FAULTS && strcmp(name, FAULT_NAMES[found])) found++;
-        if (found == FAULTS || opt.fault_count == 256) usage(name);
+        if (found == FAULTS || opt.fault_count == 512) usage(name);
         opt.faults[opt.fault_count++] = (Fault)found;
     }
 }
