@@ -14,7 +14,7 @@ from windtunnel.agents.isolation import as_text, make_salt, make_tag
 from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, Route, prepare
 from windtunnel.agents.rendering import Rendering
 from windtunnel.simulator.engines.base import Resolved
-from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, measure_texts
+from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, refine
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.link import Link
 from windtunnel.traces.errors import EngineError, UsageError
@@ -283,11 +283,11 @@ class Proof(Struct, frozen=True):
         largest = max((c.id for c in trace.calls), key=lambda c: prepared.prompt_tokens(c) + prepared.pinned[c])
         prompt = await self.count(prepared, largest)
         wanted = trace.prompt_tokens()[largest]
-        texts = prepared.fitted_texts() if abs(prompt - wanted) > NEAR * wanted else {}
-        if texts and self.tokenizer is not None:
-            measured = (self.rendering.measured or {}) | await measure_texts(self.tokenizer, texts)
-            prepared = prepare(trace, self.route, msgspec.structs.replace(self.rendering, measured=measured))
-            prompt = await self.count(prepared, largest)
+        if self.tokenizer is not None and abs(prompt - wanted) > NEAR * wanted:
+            closer = await refine(self.tokenizer, self.rendering, [prepared])
+            if closer is not self.rendering:
+                prepared = prepare(trace, self.route, closer)
+                prompt = await self.count(prepared, largest)
         return prepared, prompt + prepared.pinned[largest]
 
     async def count(self, prepared: Prepared, call: int) -> int:
