@@ -29,6 +29,8 @@ class Importer(Struct, frozen=True):
     """One file, with what belongs to it."""
     read_group: Callable[[Sequence[Path]], Iterator[Imported]]
     """Many files of this format, those of one session together."""
+    suffixes: tuple[str, ...] = (".jsonl", ".json")
+    """Endings of the files that are looked at in a folder."""
 
 
 def _one_by_one(read: Callable[[Path], Imported]) -> Callable[[Sequence[Path]], Iterator[Imported]]:
@@ -86,9 +88,10 @@ def _folder(path: Path, name: str | None) -> Imported:
 
 
 def _files(folder: Path) -> Iterator[Path]:
+    suffixes = tuple({suffix for importer in IMPORTERS.values() for suffix in importer.suffixes})
     for place, folders, names in os.walk(folder):
         folders[:] = sorted(f for f in folders if f not in _SKIPPED_FOLDERS)
-        yield from (Path(place, name) for name in sorted(names) if name.endswith((".jsonl", ".json")))
+        yield from (Path(place, name) for name in sorted(names) if name.endswith(suffixes))
 
 
 def _nothing(path: Path, reason: str) -> Imported:
