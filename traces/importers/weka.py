@@ -14,9 +14,12 @@ from windtunnel.traces.importers.records import (
     tables,
     text,
 )
-from windtunnel.traces.importers.weka_build import BLOCK_TOKENS, NAME, Builder, Chain, Request
+from windtunnel.traces.importers.weka_build import Builder, Chain, Origin, Request
 
 __all__ = ["NAME", "detect", "read"]
+
+NAME = "weka"
+BLOCK_TOKENS = 64
 
 
 def detect(path: Path, head: bytes) -> bool:
@@ -42,7 +45,16 @@ def read(path: Path) -> Imported:
     if not any(c.requests for c in chains):
         notes.add(None, "holds no request to a model: nothing to replay")
         return Imported((), notes.all())
-    return Imported((Builder(value, path, chains).trace(),), notes.all())
+    own = text(value.get("id")) or path.stem
+    origin = Origin(
+        format=NAME,
+        id=own,
+        scope=() if value.get("hash_id_scope") == "global" else (own,),
+        block=BLOCK_TOKENS,
+        source=f"{NAME} {path}",
+        notes=("hash blocks of 64 tokens; tools are part of the system message",),
+    )
+    return Imported((Builder(origin, chains).trace(),), notes.all())
 
 
 def _chains(value: dict[str, object], notes: Notes) -> list[Chain]:
@@ -101,7 +113,7 @@ def _take(chain: Chain, entry: dict[str, object], zero: float | None, where: str
             first=None if start is None or to_first is None else start + to_first,
             end=None if start is None or took is None else start + took,
             think=seconds(entry.get("think_time")),
-            typed="text" in kinds and "tool_result" not in kinds,
+            cause="human" if "text" in kinds and "tool_result" not in kinds else "tool",
             stop=text(entry.get("stop")) or None,
             model=text(entry.get("model")) or None,
         )

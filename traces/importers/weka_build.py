@@ -1,28 +1,40 @@
-"""Weka's KV-cache traces: requests as lists of 64-token block hashes, sub-agents nested.
+"""Requests that are lists of block hashes (Weka's KV-cache traces, Mooncake's) become a trace; sub-agents are chains.
 
 A prompt is kept at block granularity: one block of the trace for each hash, so that equal prefixes stay equal inside
-a trace (hash scope `local`) or across traces (`global`). Only full blocks have a hash; the tokens after the last one
-get a digest of their own, or the one that the next request gives the same block. When a request purely extends the one
-before it, what came between is the previous output and new input; the hash blocks there are cut at that border.
+a trace or, where the hashes mean the same in several, across them (`Origin.scope`). The tokens after the last full
+block get the digest that the next request gives the same block, else that of their own hash (Weka has none for them).
+When a request purely extends the one before it, what came between is the previous output and new input; the hash
+blocks there are cut at that border.
 """
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.traces.importers.ledger import Ledger
 from windtunnel.traces.importers.pieces import Draft, Piece
-from windtunnel.traces.importers.records import text
 from windtunnel.traces.model import Call, Cause, Header, Mark, Role, TextKind, Thread, Trace, Usage, Wait, digest_of
 
-NAME = "weka"
-BLOCK_TOKENS = 64
 TIME_SLACK_S = 1.5
 """Top-level times are whole seconds."""
 _KINDS: tuple[TextKind, ...] = ("code", "code", "code", "prose", "prose", "log", "log", "json")
+
+
+class Origin(Struct, frozen=True):
+    """Where the requests of a trace come from."""
+
+    format: str
+    """Name of the importer."""
+    id: str
+    scope: tuple[str, ...]
+    """Traces with equal scopes share their hashes."""
+    block: int
+    """Tokens of a full block."""
+    source: str
+    started_at: float | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Request(Struct, frozen=True):
@@ -35,10 +47,13 @@ class Request(Struct, frozen=True):
     first: float | None
     end: float | None
     think: float | None
-    typed: bool
-    """A person's text came in rather than tool results."""
-    stop: str | None
-    model: str | None
+    cause: Cause
+    """Of `think`."""
+    stop: str | None = None
+    model: str | None = None
+    tail: int | None = None
+    """Hash of the tokens after the last full block, where the format has one."""
+    think_mark: Mark = "recorded"
 
 
 class Chain(Struct):
@@ -62,10 +77,9 @@ class _Placed(Struct):
 
 
 class Builder:
-    def __init__(self, value: dict[str, object], path: Path, chains: list[Chain]) -> None:
-        self.path = path
-        self.id = text(value.get("id")) or path.stem
-        self.scope = () if value.get("hash_id_scope") == "global" else (self.id,)
+    def __init__(self, origin: Origin, chains: list[Chain]) -> None:
+        self.origin = origin
+        self.id = origin.id
         self.chains = chains
         self.ledger = Ledger(self.id)
 
@@ -85,12 +99,13 @@ class Builder:
         return Trace(
             header=Header(
                 id=self.id,
-                agent=NAME,
+                agent=self.origin.format,
                 models=tuple(dict.fromkeys(c.model for c in calls if c.model)),
-                source=f"{NAME} {self.path}",
+                source=self.origin.source,
+                started_at=self.origin.started_at,
                 shape_only=True,
                 title=self.id,
-                notes=("hash blocks of 64 tokens; tools are part of the system message",),
+                notes=self.origin.notes,
             ),
             blocks=tuple(self.ledger.blocks),
             messages=tuple(self.ledger.messages),
@@ -127,7 +142,7 @@ class Builder:
         """Messages kept of the previous prompt, messages added, and which of these is the previous output."""
         if before is None:
             pieces = self._pieces(request, tail, 0)
-            at = min(len(pieces), -(-front // BLOCK_TOKENS))
+            at = min(len(pieces), -(-front // self.origin.block))
             return 0, self._messages([("system", pieces[:at]), ("user", pieces[at:])]), None
         same = _common(before.hashes, request.hashes)
         growth = request.prompt - before.prompt
@@ -137,39 +152,41 @@ class Builder:
             said, new = _split(rest, wrote)
             added = self._messages([("assistant", said), ("user", new)])
             return len(ids), added, added[0] if said else None
-        keep = bisect_right(sums, same * BLOCK_TOKENS) - 1
+        keep = bisect_right(sums, same * self.origin.block) - 1
         head = []
         if keep < len(ids):
-            cut = self.ledger.cut(ids[keep], same * BLOCK_TOKENS - sums[keep]).head
+            cut = self.ledger.cut(ids[keep], same * self.origin.block - sums[keep]).head
             head = [] if cut is None else [cut]
-        return keep, head + self._messages([("user", self._pieces(request, tail, same * BLOCK_TOKENS))]), None
+        return keep, head + self._messages([("user", self._pieces(request, tail, same * self.origin.block))]), None
 
     def _messages(self, parts: Sequence[tuple[Role, Sequence[Piece]]]) -> list[int]:
         return [self.ledger.message(Draft(role, tuple(pieces))) for role, pieces in parts if pieces]
 
     def _pieces(self, request: Request, tail: Piece | None, begin: int) -> list[Piece]:
         """A prompt from token `begin` on; its first piece is what is left of the block in which that falls."""
-        at = min(begin // BLOCK_TOKENS, len(request.hashes))
+        at = min(begin // self.origin.block, len(request.hashes))
         pieces = [self._hashed(h) for h in request.hashes[at:]] + ([tail] if tail else [])
-        return _split(pieces, begin - at * BLOCK_TOKENS)[1]
+        return _split(pieces, begin - at * self.origin.block)[1]
 
     def _hashed(self, value: int) -> Piece:
-        return _piece(digest_of(NAME, *self.scope, str(value)), BLOCK_TOKENS, "derived")
+        return _piece(digest_of(self.origin.format, *self.origin.scope, str(value)), self.origin.block, "derived")
 
     def _tail(self, request: Request, following: Request | None, chain: int, at: int) -> Piece | None:
         """The tokens after the last full block."""
-        tokens = request.prompt - len(request.hashes) * BLOCK_TOKENS
+        tokens = request.prompt - len(request.hashes) * self.origin.block
         if not tokens:
             return None
         full = len(request.hashes)
         if following is not None and len(following.hashes) > full and following.hashes[:full] == request.hashes:
-            return _piece(digest_of(NAME, *self.scope, str(following.hashes[full])), tokens, "derived")
-        return _piece(digest_of(NAME, self.id, "tail", str(chain), str(at)), tokens, "derived")
+            return replace(self._hashed(following.hashes[full]), tokens=tokens)
+        if request.tail is not None:
+            return replace(self._hashed(request.tail), tokens=tokens)
+        return _piece(digest_of(self.origin.format, self.id, "tail", str(chain), str(at)), tokens, "derived")
 
     def _output(self, request: Request, chain: int, at: int) -> int | None:
         if not request.out:
             return None
-        piece = _piece(digest_of(NAME, self.id, "output", str(chain), str(at)), request.out, "recorded")
+        piece = _piece(digest_of(self.origin.format, self.id, "output", str(chain), str(at)), request.out, "recorded")
         return self.ledger.message(Draft("assistant", (piece,)))
 
     def _threads(self, calls: list[Call]) -> tuple[list[Thread], dict[int, tuple[int, ...]]]:
@@ -265,7 +282,7 @@ def _joined(call: Call, threads: tuple[int, ...]) -> Call:
 
 
 def _waits(calls: list[Call], requests: dict[int, Request]) -> Iterator[Wait]:
-    """Think time is a person's where text came in, else the tools'; what a join covers of it is the sub-agents'."""
+    """Think time by its cause; what a join covers of it is the sub-agents'."""
     last: dict[int, Call] = {}
     ends: dict[int, float] = {}
     for call in calls:
@@ -276,7 +293,6 @@ def _waits(calls: list[Call], requests: dict[int, Request]) -> Iterator[Wait]:
         last[call.thread] = call
         if before is None:
             continue
-        cause: Cause = "human" if request.typed else "tool"
         rest = request.think
         if call.joins:
             done = max((ends[t] for t in call.joins if t in ends), default=None)
@@ -284,4 +300,4 @@ def _waits(calls: list[Call], requests: dict[int, Request]) -> Iterator[Wait]:
             joined = min(rest or 0.0, max(0.0, (done or 0.0) - (before.end_s or 0.0))) if known else None
             yield Wait(call.id, "subagent", _rounded(joined), mark="derived")
             rest = None if rest is None else rest - (joined or 0.0)
-        yield Wait(call.id, cause, _rounded(rest), mark="derived" if call.joins else "recorded")
+        yield Wait(call.id, request.cause, _rounded(rest), mark="derived" if call.joins else request.think_mark)
