@@ -100,6 +100,11 @@ Dial = Callable[[Callable[[], Connection]], Awaitable[Connection]]
 class Streams(Protocol):
     """What sends the requests of a replay: `StreamClient`, or the engine without a socket in `fake`."""
 
+    @property
+    def blocked(self) -> int:
+        """Streams of this process whose request the server is not reading as fast as we write it."""
+        ...
+
     async def stream(
         self,
         path: str,

@@ -222,12 +222,14 @@ class ClientSample(Event, frozen=True, tag="client_sample"):
     lag_us: tuple[int, ...]
     """Event-loop lateness of each probe since the last sample (one probe per 20 ms)."""
     dispatch_us: tuple[int, ...] = ()
-    """Intended to sent, of calls sent since the last sample, rate cap excluded."""
+    """Intended to the first byte written, rate cap excluded, of the calls that ended since the last sample."""
     cpu: float | None = None
     """Share of one core."""
     rss: int | None = None
     live: int = 0
-    """Agents that have a session."""
+    """Agents that have a session; `RunStart.agents` is how many were wanted."""
+    blocked: int | None = None
+    """Most streams at one time whose request the server took slower than it was written, since the last sample."""
 
 
 class Note(Event, frozen=True, tag="note"):

@@ -74,6 +74,8 @@ class FakeClient:
         self.in_flight = self.most_in_flight = 0
         self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
         """The engine's own counters."""
+        self.blocked = 0
+        """There are no sockets; a test may say otherwise."""
         self._known: dict[int, Any] = {}
         """Every prompt seen, as a tree of ids."""
 

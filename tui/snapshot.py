@@ -69,6 +69,8 @@ def view_of(
 ) -> View:
     """The run as the fold knows it; once there is a summary, its figures are the ones shown."""
     reasons = summary.invalid_reasons if summary is not None else fold.invalid_reasons()
+    if summary is None and ending == "died":
+        reasons = ("died", *reasons)
     measured = fold.window is not None
     now = fold.t
     engine = fold.engine
@@ -112,6 +114,7 @@ def view_of(
         failed=fold.sessions["failed"],
         cut=fold.sessions["cut"],
         lag_p99_ms=None if lag is None else lag * 1000,
+        blocked=fold.trust.blocked,
         parsed=not fold.approximate,
         failures=tuple(fold.failure_reasons.most_common(5)),
         engine=Engine(
@@ -140,6 +143,7 @@ def _concluded(view: View, summary: Summary) -> View:
         could_be_cached=summary.expected_cache_hit_ratio,
         in_flight_mean=summary.in_flight_mean,
         lag_p99_ms=summary.client_lag_s.p99 * 1000 if summary.client_lag_s else None,
+        blocked=summary.blocked_max,
         done=summary.sessions_completed,
         failed=summary.sessions_failed,
         cut=summary.sessions_cut,

@@ -127,6 +127,8 @@ class View(Struct, frozen=True):
     failed: int = 0
     cut: int = 0
     lag_p99_ms: float | None = None
+    blocked: int | None = None
+    """Streams whose request the server takes slower than it is written; the window's most once the run has ended."""
     reading: bool = False
     """Older events are still being read: the figures are of a moment in the past."""
     parsed: bool = True

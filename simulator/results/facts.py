@@ -1,6 +1,7 @@
 """The facts of a finished run that its validity is judged by."""
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -11,8 +12,10 @@ from windtunnel.simulator.results.metrics import Value
 from windtunnel.simulator.results.summary_model import Distribution
 from windtunnel.simulator.results.tally import Tally, Window
 from windtunnel.simulator.results.validity import (
+    FOREIGN_FLOOR,
     FOREIGN_LIMIT,
     FOREIGN_WINDOW_LIMIT,
+    GONE,
     ONLY_IN_WINDOW,
     Facts,
     harmful_throttles,
@@ -43,12 +46,14 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
         sessions_started=len(tally.sessions),
         sessions_failed=int(_number(values["sessions_failed"]) or 0),
         isolated=isolated(tally),
+        cold_start=_cold_start(tally),
         foreign=_foreign_total(tally, values) or _foreign_in_window(tally),
         throttled=any(harmful_throttles(sample.throttle) for sample in gpu),
         other_processes=any(sample.other_processes for sample in gpu),
         trending=_trending(tally),
         prompts_off=_prompts_off(tally),
         ending=ending(tally),
+        gone=gone(None if tally.run_end is None else tally.run_end.reason),
         notes=tuple(
             note.reason
             for note in tally.notes
@@ -77,6 +82,31 @@ def ending(tally: Tally) -> str | None:
     if tally.run_end is None:
         return "died"
     return "run_failed" if tally.run_end.status == "failed" else None
+
+
+def gone(reason: str | None) -> str | None:
+    """What a run lost, by the reason of its end."""
+    return reason if reason in GONE else None
+
+
+def _cold_start(tally: Tally) -> bool:
+    window = tally.window
+    if window is None or not fresh(tally.run, tally.engine[0] if tally.engine else None):
+        return False
+    return not any(of_call.completed(call) and of_call.ended_ns(call) <= window.start for call in tally.calls)
+
+
+def fresh(run: dict[str, Any], baseline: EngineSample | None) -> bool:
+    """Whether the engine had served nothing but probes before this run: it was started for it, or its counters say so.
+
+    An emulator has nothing to warm up.
+    """
+    engine, config = run.get("engine"), run.get("config")
+    if isinstance(engine, dict) and engine.get("emulated") is True:
+        return False
+    started = isinstance(config, dict) and config.get("engine") is not None
+    counted = None if baseline is None else baseline.generation_tokens
+    return started or (counted is not None and counted <= FOREIGN_FLOOR)
 
 
 def _number(value: Value) -> float | None:

@@ -191,6 +191,11 @@ class Fold:
         first = first if first[0] < last[0] else self._speed[-2]
         return max(0.0, (last[column] - first[column]) * NS / (last[0] - first[0]))
 
+    @property
+    def progress_t(self) -> int:
+        """Time of the latest progress."""
+        return 0 if self._last_progress is None else self._last_progress.t
+
     def invalid_reasons(self) -> tuple[str, ...]:
         """As far as can be told now; the summary has the last word."""
         return self.trust.reasons(self)
@@ -317,7 +322,7 @@ class Fold:
             )
         if self._last_progress is None:
             self._credit_whole(event)
-        self.trust.call_end(event)
+        self.trust.call_end(event, self.window)
 
     def _credit_whole(self, event: CallEnd) -> None:
         """Without progress events the history is made of ended calls."""

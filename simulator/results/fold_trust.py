@@ -3,7 +3,16 @@
 from typing import TYPE_CHECKING
 
 from windtunnel.agents.events import CallEnd, ClientSample, EngineSample, GpuSample, Note, Phase
-from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.facts import (
+    TREND_KV,
+    TREND_MIN_CALLS,
+    TREND_MIN_S,
+    TREND_PARTS,
+    TREND_SHARE,
+    fresh,
+    gone,
+)
 from windtunnel.simulator.results.validity import (
     FOREIGN_WINDOW_LIMIT,
     ONLY_IN_WINDOW,
@@ -11,6 +20,7 @@ from windtunnel.simulator.results.validity import (
     harmful_throttles,
     judge,
     more_than,
+    trends,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +40,8 @@ class Trust:
         self.window_s = 0.0
         self.cpu: float | None = None
         """The client's share of a core, mean of the window; before it, the latest."""
+        self.blocked: int | None = None
+        """Streams whose request the server took slower than it was written, most at one time in the latest second."""
         self._lag: dict[int, int] = {}
         self._lag_n = 0
         self._cpu_sum = 0.0
@@ -41,6 +53,12 @@ class Trust:
         self._herd: list[tuple[int, int | None]] = []
         self._first_token: int | None = None
         self._engine_base: tuple[int, float, int] | None = None
+        self._warm = False
+        """A call was completed before the window."""
+        self._window_calls = 0
+        """Completed calls that were intended inside the window."""
+        self._prompts = self._wanted = 0
+        """Prompt tokens as the server counted them, and as recorded, of the same calls."""
 
     @property
     def in_flight_mean(self) -> float | None:
@@ -74,7 +92,8 @@ class Trust:
             self._cpu_sum, self.cpu = 0.0, None
 
     def client_sample(self, event: ClientSample, *, counts: bool) -> None:
-        """`counts` is false once the window is over: what comes later changes nothing."""
+        """`counts` is false once the window is over: what comes later changes nothing but the present."""
+        self.blocked = event.blocked
         if not counts:
             return
         seen = self._lag
@@ -107,7 +126,18 @@ class Trust:
         if event.t - t >= FOREIGN_AFTER_NS:
             self._foreign = more_than(event.generation_tokens - theirs, output_tokens - ours, FOREIGN_WINDOW_LIMIT)
 
-    def call_end(self, event: CallEnd) -> None:
+    def call_end(self, event: CallEnd, window: tuple[int, int | None] | None) -> None:
+        if completed(event):
+            if window is None or ended_ns(event) <= window[0]:
+                self._warm = True
+            elif window[0] <= event.t_intended < (window[1] or event.t_intended + 1):
+                self._window_calls += 1
+        if event.prompt_tokens:
+            self._prompts += event.prompt_tokens
+            self._wanted += event.expected_prompt_tokens
+        self._herd_call(event)
+
+    def _herd_call(self, event: CallEnd) -> None:
         """Keeps the calls that were sent before the run's first token: see `facts.isolated`."""
         if event.t_first is not None and (self._first_token is None or event.t_first < self._first_token):
             self._first_token = event.t_first
@@ -119,6 +149,21 @@ class Trust:
         """Judged from the herd's ended calls; no figure is no reason while the run goes on."""
         reported = [cached for _, cached in self._herd if cached is not None]
         return not reported or min(reported) == 0
+
+    def _trending(self, fold: "Fold") -> bool:
+        """As `facts` says of a finished run, with tokens by the progress that told of them."""
+        if fold.window is None or self._window_calls < TREND_MIN_CALLS:
+            return False
+        start, closed = fold.window
+        latest = fold.engine.latest
+        tokens = _parts(fold, "output", start, min(closed or fold.progress_t, fold.progress_t))
+        if tokens and trends(tokens, TREND_SHARE * sum(tokens) / TREND_PARTS):
+            return True
+        if latest is None or latest.kv_usage is None:
+            return False
+        end = min(closed or latest.t, latest.t)
+        seconds = (end - start) / NS / TREND_PARTS
+        return trends([held / seconds for held in _parts(fold, "kv", start, end)], TREND_KV)
 
     def reasons(self, fold: "Fold") -> tuple[str, ...]:
         measured = fold.window is not None
@@ -133,10 +178,21 @@ class Trust:
                 sessions_started=fold.sessions["started"],
                 sessions_failed=fold.sessions["failed"],
                 isolated=self._isolated(),
+                cold_start=measured and not self._warm and fresh(fold.run, fold.engine.first),
                 foreign=self._foreign and not fold.calls["failed"],
                 throttled=self._throttled,
                 other_processes=self._other,
+                trending=self._trending(fold),
+                prompts_off=abs(self._prompts / self._wanted - 1) if measured and self._wanted else None,
                 ending=ending,
+                gone=gone(fold.status_reason),
                 notes=tuple(self._notes),
             )
         )
+
+
+def _parts(fold: "Fold", name: str, start: int, end: int) -> list[float]:
+    """A column of the history over [start, end) in equal parts; empty where that is too short."""
+    if end - start < TREND_MIN_S * NS:
+        return []
+    return fold.series.amounts(name, [start + (end - start) * part / TREND_PARTS for part in range(TREND_PARTS + 1)])

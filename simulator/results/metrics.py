@@ -291,7 +291,7 @@ METRICS: dict[str, Metric] = {
             "s",
             "lower",
             "dispatch",
-            "intended to actual sending, rate-cap waiting left out, calls sent in the window",
+            "intended to actual sending, rate-cap waiting left out, calls that ended in the window",
             figures.pooled_us("dispatch_us"),
         ),
         Metric(
@@ -301,6 +301,14 @@ METRICS: dict[str, Metric] = {
             "client CPU",
             "share of one core that the client used, mean of the window's samples",
             lambda t: mean(sample.cpu for sample in t.client_in_window()),
+        ),
+        Metric(
+            "blocked_max",
+            "sockets",
+            "lower",
+            "blocked",
+            "most streams at one time whose request the server took slower than it was written, in the window",
+            lambda t: max((s.blocked for s in t.client_in_window() if s.blocked is not None), default=None),
         ),
         Metric(
             "sessions_per_hour",

@@ -6,6 +6,7 @@ so that an hour costs as much memory as a minute and nothing is forgotten.
 
 from array import array
 from collections.abc import Sequence
+from itertools import pairwise
 
 NS = 1_000_000_000
 
@@ -51,6 +52,18 @@ class Series:
         out = [amount / self.step_s for amount in column]
         reached = self.end_ns - (len(column) - 1) * self.step_ns
         out[-1] = column[-1] * NS / reached if reached > self.step_ns // 4 else (out[-2] if len(out) > 1 else 0.0)
+        return out
+
+    def amounts(self, name: str, edges: Sequence[float]) -> list[float]:
+        """What was added between each edge (ns, ascending) and the next, a step's amount spread evenly over it."""
+        column, step = self._columns[name], self.step_ns
+        out = []
+        for start, end in pairwise(edges):
+            first, last = max(0, int(start // step)), min(len(column) - 1, int(end // step))
+            parts = (
+                column[i] * max(0.0, min(end, (i + 1) * step) - max(start, i * step)) for i in range(first, last + 1)
+            )
+            out.append(sum(parts) / step)
         return out
 
     def shares(self, part: str, whole: str) -> list[float | None]:

@@ -142,6 +142,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     client_lag_s: Distribution | None
     dispatch_s: Distribution | None
     client_cpu: float | None
+    blocked_max: int | None = None
     sessions_per_hour: float | None
     session_equivalents_per_hour: float | None
     makespan_s: Distribution | None

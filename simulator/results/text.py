@@ -19,7 +19,7 @@ def render_summary(summary: Summary) -> str:
         _validity(summary),
         _throughput(summary),
         _latencies(summary),
-        _engine(summary),
+        [*_client(summary), *_engine(summary)],
         _failures(summary),
         _slo(summary.slo),
         [f"run folder    {summary.run_dir}"] if summary.run_dir else [],
@@ -115,6 +115,19 @@ def _latencies(summary: Summary) -> list[str]:
         cells = "".join(f"{seconds(number, fine, digits):>11}" for number in numbers)
         lines.append(label + f"{value.n:>11,}" + cells)
     return lines
+
+
+def _client(summary: Summary) -> list[str]:
+    """What the client itself was like in the window: its lateness stands among the latencies."""
+    cpu, blocked = summary.client_cpu, summary.blocked_max
+    if not summary.window_s or (cpu is None and blocked is None):
+        return []
+    parts = [
+        _figure(summary.live_mean, f"of {count(summary.agents, 'agent')} live"),
+        f"CPU {percent(cpu)} of a core",
+        MISSING + " blocked sockets" if blocked is None else f"at most {count(blocked, 'blocked socket')}",
+    ]
+    return _wrapped("   ".join(parts), "client".ljust(_LABEL))
 
 
 def _engine(summary: Summary) -> list[str]:

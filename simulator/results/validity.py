@@ -30,20 +30,22 @@ REASONS: dict[str, str] = {
     "failures": "more than 2% of the sessions failed, and survivors look fast",
     "no_steady_state": "no steady window was measured, or no call was completed in it",
     "isolation_not_verified": "it was not shown that the engine's cache was cold for this run",
-    "cold_start": "the engine was still warming up inside the window",
+    "cold_start": "the engine had just been started and answered its first calls inside the window",
     "compilation": "the engine compiled inside the window",
     "gpu_throttling": "a GPU was throttled inside the window",
     "other_gpu_process": "another process used a GPU inside the window",
     "trend": "throughput or the KV cache in use was still rising or falling in the window",
     "prompt_lengths": "prompts were not as long as recorded: the server counted over 20% more or fewer tokens",
+    "engine_gone": "the engine went away",
     "worker_gone": "a process that carries streams died",
     "run_failed": "the run failed",
     "died": "the run was killed before its end",
-    "engine_gone": "the engine went away",
 }
 """Known reasons in words; a note may bring others."""
 ONLY_IN_WINDOW = frozenset({"cold_start", "compilation", "gpu_throttling", "other_gpu_process"})
 """Reasons of notes that do no harm outside the window."""
+GONE = frozenset({"engine_gone", "worker_gone"})
+"""What a failed run may have lost."""
 
 THROTTLES = ("thermal", "slowdown", "brake")
 """Parts of throttle names that count. A power cap is how a GPU runs at full load, and idling is none."""
@@ -60,6 +62,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     sessions_started: int = 0
     sessions_failed: int = 0
     isolated: bool = True
+    cold_start: bool = False
     foreign: bool = False
     throttled: bool = False
     other_processes: bool = False
@@ -68,6 +71,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Share by which the prompts that the server counted differ from the recorded ones, all together."""
     ending: str | None = None
     """`run_failed` or `died`."""
+    gone: str | None = None
+    """One of `GONE`, where that ended the run."""
     notes: tuple[str, ...] = ()
     """Reasons that notes brought."""
 
@@ -76,6 +81,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
     """Reasons why the run is not valid, without repetition; empty when it is valid."""
     lag, cpu, live = facts.client_lag_p99_s, facts.client_cpu, facts.live_mean
     held = {
+        facts.gone or "engine_gone": facts.gone is not None,
         facts.ending or "run_failed": facts.ending is not None,
         "no_steady_state": not facts.steady,
         "client_lag": lag is not None and lag > LAG_LIMIT_S,
@@ -84,6 +90,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
         "foreign_load": facts.foreign,
         "failures": facts.sessions_failed > FAILED_LIMIT * facts.sessions_started,
         "isolation_not_verified": not facts.isolated,
+        "cold_start": facts.cold_start,
         "gpu_throttling": facts.throttled,
         "other_gpu_process": facts.other_processes,
         "trend": facts.trending,

@@ -12,6 +12,8 @@ from windtunnel.agents.clock import Clock
 NS = 1_000_000_000
 PROBE_NS = 20_000_000
 """Event-loop lateness is probed this often."""
+LOOK = 5
+"""Sockets are looked at with each so many-th probe: a look costs 0.1 us for each stream."""
 
 
 class Health(Struct, frozen=True, tag=True):
@@ -23,11 +25,14 @@ class Health(Struct, frozen=True, tag=True):
     """Share of one core."""
     rss: int | None
     """Resident bytes; None where /proc does not say."""
+    blocked: int = 0
+    """Most streams at one look whose request was taken slower than it was written."""
 
 
-async def probe(clock: Clock, tell: Callable[[int, Health], None]) -> None:
-    """Calls `tell(now_ns, health)` once a second, for ever."""
+async def probe(clock: Clock, tell: Callable[[int, Health], None], blocked: Callable[[], int]) -> None:
+    """Calls `tell(now_ns, health)` once a second, for ever. `blocked` says how many streams are blocked now."""
     lag: list[int] = []
+    most = number = 0
     since, cpu = clock.now_ns(), time.process_time()
     due = since
     while True:
@@ -39,11 +44,15 @@ async def probe(clock: Clock, tell: Callable[[int, Health], None]) -> None:
             missed = (now - due) // PROBE_NS
             lag.extend(max(0, now - due - k * PROBE_NS) // 1000 for k in range(1, missed + 1))
             due += missed * PROBE_NS
+        number += 1
+        if number % LOOK == 0:
+            most = max(most, blocked())
         if now - since >= NS:
             spent = time.process_time()
-            tell(now, Health(tuple(lag), round((spent - cpu) * NS / (now - since), 4), resident_bytes()))
+            share = round((spent - cpu) * NS / (now - since), 4)
+            tell(now, Health(tuple(lag), share, resident_bytes(), max(most, blocked())))
             lag.clear()
-            since, cpu = now, spent
+            since, cpu, most = now, spent, 0
 
 
 def resident_bytes() -> int | None:

@@ -16,10 +16,10 @@ NS = 1_000_000_000
 
 
 async def client_samples(driver: Driver, beside: Callable[[], Sequence[Health]] = tuple) -> None:
-    """One ClientSample a second: lateness of every probe, dispatch delays, CPU share, resident memory.
+    """One ClientSample a second: lateness of every probe, dispatch delays, CPU share, memory, blocked sockets.
 
     `beside` gives what the client's other processes told since the last sample: their probes are pooled with those of
-    this one, the share of a core is that of the busiest process, memory is added up.
+    this one, the share of a core is that of the busiest process, memory and blocked sockets are added up.
     """
 
     def tell(now: int, own: Health) -> None:
@@ -33,12 +33,13 @@ async def client_samples(driver: Driver, beside: Callable[[], Sequence[Health]] 
                 cpu=max(health.cpu for health in processes),
                 rss=sum(sizes) if sizes else None,
                 live=len(driver.live),
+                blocked=sum(health.blocked for health in processes),
             )
         )
         driver.emit(ev.Heartbeat(t=driver.at(now)))
         driver.dispatch_us.clear()
 
-    await probe(driver.clock, tell)
+    await probe(driver.clock, tell, lambda: driver.client.blocked)
 
 
 async def compilation(launched: Launched, driver: Driver) -> None:

@@ -42,7 +42,7 @@ class Worker:
 
     async def serve(self) -> None:
         """Returns when the run is gone; raises what went wrong in here."""
-        sampling = asyncio.create_task(probe(self._clock, self._tell))
+        sampling = asyncio.create_task(probe(self._clock, self._tell, self._blocked))
         sampling.add_done_callback(self._broke)
         await self._over
         if self._client is not None:
@@ -56,6 +56,9 @@ class Worker:
         """An error in a task is a bug of ours: it ends the process, and the run says so."""
         if not task.cancelled() and (error := task.exception()) is not None and not self._over.done():
             self._over.set_exception(error)
+
+    def _blocked(self) -> int:
+        return 0 if self._client is None else self._client.blocked
 
     def _tell(self, now: int, health: Health) -> None:
         del now

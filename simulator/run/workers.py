@@ -144,6 +144,9 @@ class Worker:
 class Workers:
     """Takes the place of `StreamClient` and of `Reader`."""
 
+    blocked = 0
+    """This process has no stream's socket: the workers tell of theirs with their health."""
+
     def __init__(self, count: int, now_ns: Callable[[], int]) -> None:
         self._health: list[Health] = []
         self._workers = [Worker(f"client process {n} of {count}", self._health.append) for n in range(1, count + 1)]

@@ -213,8 +213,11 @@ def stacked(parts: list[tuple[str, int]], rest: int, width: int, glyphs: Glyphs,
 
 
 def lag_part(view: View, glyphs: Glyphs, short: bool) -> Line:
+    """How late the client is, and how many of its sockets the server does not read: only while there are some."""
     slow = view.lag_p99_ms is not None and view.lag_p99_ms > 5
+    blocked: Line = (("blocked ", "dim"), (f"{view.blocked}", "warn"), ("  ", "")) if view.blocked else ()
     return (
+        *blocked,
         ("lag " if short else "client lag p99 ", "dim"),
         (f"{millis(view.lag_p99_ms, glyphs.none):>4}", "bad" if slow else "text"),
         (" ms", "dim"),

@@ -278,7 +278,7 @@ def test_a_warm_cache_is_noticed(fold):
 
 def test_a_run_that_ends_without_a_window_is_not_valid(fold):
     fold.apply(RunEnd(t=NS, status="failed", reason="engine_gone"))
-    assert fold.invalid_reasons() == ("run_failed", "no_steady_state")
+    assert fold.invalid_reasons() == ("engine_gone", "run_failed", "no_steady_state")
 
 
 def test_memory_is_bounded(fold):

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from windtunnel.agents.events import ClientSample, EngineSample, GpuSample, Note
+from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.validity import REASONS, in_words, trends
 
@@ -183,7 +184,14 @@ def test_short_or_sparse_windows_have_no_trend(stream):
 def test_failed_runs_are_not_valid(steady):
     s = steady()
     s.made = [e for e in s.made if type(e).__name__ != "RunEnd"]
-    assert reasons(s.end(60, "failed", "engine_gone")) == ("run_failed",)
+    assert reasons(s.end(60, "failed", "nothing_completed")) == ("run_failed",)
+
+
+@pytest.mark.parametrize("gone", ["engine_gone", "worker_gone"])
+def test_what_went_away_is_named_before_the_failure(steady, gone):
+    s = steady()
+    s.made = [e for e in s.made if type(e).__name__ != "RunEnd"]
+    assert reasons(s.end(60, "failed", gone)) == (gone, "run_failed")
 
 
 def test_every_reason_has_words():
@@ -200,3 +208,28 @@ def test_prompts_of_another_length_than_recorded(stream, counted, named):
     told = {"cached_tokens": 0, "prompt_tokens": counted, "expected_prompt_tokens": 1000}
     s.call(name, 1, 2, chunks=((1.5, 10),), **told)
     assert ("prompt_lengths" in reasons(s)) == named
+
+
+@pytest.mark.parametrize(
+    ("run", "counted", "warm", "named"),
+    [
+        ({}, 3, False, True),
+        ({}, 3, True, False),
+        ({}, 5000, False, False),
+        ({}, None, False, False),
+        ({"config": {"engine": "vllm serve"}}, 5000, False, True),
+        ({"config": {"engine": "emulator"}, "engine": {"emulated": True}}, 3, False, False),
+    ],
+)
+def test_first_calls_of_an_engine_inside_the_window(stream, run, counted, warm, named):
+    """The engine was started for this run, or its counters say that it never served; warm-up calls make it good."""
+    s = stream(1).add(EngineSample(t=0, scrape_ms=1, generation_tokens=counted))
+    s.phase(2, "steady").phase(12, "draining").end(12)
+    name = s.session(0, 12)
+    s.call(name, 0, 2 if warm else 3, chunks=((1.5, 1),), prompt_tokens=9, cached_tokens=0)
+    s.call(name, 5, 6, call=1, chunks=((5.5, 1),), prompt_tokens=9, cached_tokens=0)
+    told = reasons(s, run)
+    assert ("cold_start" in told) == named
+    fold = Fold(run)
+    fold.apply_all(s.events())
+    assert ("cold_start" in fold.invalid_reasons()) == named

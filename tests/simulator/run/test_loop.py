@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from asyncio.events import Handle
+from types import SimpleNamespace
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.clock import RealClock
@@ -100,6 +101,7 @@ class Watched:
         self.clock = clock
         self.dispatch_us = [7, 9]
         self.live = {0: None, 1: None}
+        self.client = SimpleNamespace(blocked=0)
         self.events = []
 
     def at(self, ns):
@@ -127,6 +129,26 @@ async def test_every_probe_tells_how_late_the_loop_was():
     assert (sample.dispatch_us, sample.live) == ((7, 9), 2)
     assert sample.rss > 1_000_000
     assert NS <= sample.t < 1.02 * NS
+
+
+async def test_the_most_sockets_that_were_blocked_at_one_time_are_told():
+    clock = LateClock(*([0] * 101))
+    driver = Watched(clock)
+    at_look = [0, 3, 7, 1, 0, 0, 0, 0, 0, 0, 0, 2]  # ten looks a second, and one with each sample
+
+    class Client:
+        @property
+        def blocked(self):
+            return at_look.pop(0) if at_look else 0
+
+    driver.client = Client()
+    task = asyncio.create_task(samplers.client_samples(driver))
+    while clock.late:
+        await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await samplers.cancelled([task])
+    told = [e.blocked for e in driver.events if isinstance(e, ev.ClientSample)]
+    assert told == [7, 2]
 
 
 async def test_a_blocked_loop_is_late_for_all_the_probes_it_missed():
