@@ -16,7 +16,9 @@ from msgspec import Struct
 
 from windtunnel.agents.clock import Clock, RealClock
 from windtunnel.simulator.engines.base import Adapter, Resolved, detect, fetch, open_session, root_of
+from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.run.scrape import read_page
+from windtunnel.simulator.run.viewer import say
 
 Status = Literal["ok", "warn", "fail"]
 MARKS: dict[Status, str] = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
@@ -259,7 +261,7 @@ def main(target: str, model: str | None = None, api_key: str | None = None, *, a
 
     async def work() -> Report:
         headers = {"Authorization": f"Bearer {api_key}"} if api_key else None
-        async with open_session(headers) as session:
+        async with open_session(headers) as session, patiently(say, root_of(target)):
             return await examine(target, model, session=session, clock=RealClock())
 
     report = asyncio.run(work())

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.client import parse_target
+from windtunnel.simulator.engines.patience import waiting
 from windtunnel.traces.errors import EngineError
 
 CONNECT_S = 10.0
@@ -130,8 +131,9 @@ async def fetch(session: aiohttp.ClientSession, url: str, body: Any = None, *, m
     data = None if body is None else msgspec.json.encode(body)
     headers = {"Content-Type": "application/json"} if data is not None else None
     try:
-        async with session.request(verb, url, data=data, headers=headers) as response:
-            return Answer(response.status, await response.read())
+        with waiting(url):
+            async with session.request(verb, url, data=data, headers=headers) as response:
+                return Answer(response.status, await response.read())
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise EngineError(unreachable(url, error)) from error
 

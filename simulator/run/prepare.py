@@ -14,6 +14,7 @@ from windtunnel.agents.isolation import as_text, make_salt, make_tag
 from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, Route, prepare
 from windtunnel.agents.rendering import Rendering
 from windtunnel.simulator.engines.base import Resolved
+from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, refine
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.link import Link
@@ -27,6 +28,8 @@ PROOFS = 4
 """A session whose largest call turns out too long is fitted again with less room, at most this often."""
 NEAR = 0.01
 """A largest call off by more than this share of its recorded prompt is rendered again with counted texts."""
+PREPARE_S, PROOF_S = 600.0, 2.0
+"""All questions of a preparation together take at most so long, and so much longer for each session."""
 SPARE = 16
 """Tokens of extra room when a session is fitted again."""
 
@@ -146,7 +149,12 @@ async def isolate(config: RunConfig, link: Link, run_id: str) -> Isolation:
 async def prepare_run(
     config: RunConfig, traces: Sequence[Trace], link: Link, *, run_id: str, talk: Talk
 ) -> Preparation:
-    """All of it; raises UsageError when no session fits, EngineError when the server refuses."""
+    """All of it; raises UsageError when no session fits, EngineError when the server refuses or takes for ever."""
+    async with patiently(talk, link.root, PREPARE_S + PROOF_S * len(traces)):
+        return await _prepared(config, traces, link, run_id, talk)
+
+
+async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_id: str, talk: Talk) -> Preparation:
     resolved = link.resolved
     route = choose_route(config, traces, resolved)
     limit = room(config, resolved)

@@ -20,6 +20,7 @@ from windtunnel.agents.client import StreamClient, parse_target
 from windtunnel.agents.clock import RealClock
 from windtunnel.simulator.engines.base import detect, open_session, root_of
 from windtunnel.simulator.engines.launch import EMULATOR, GRACE_S, Launched, expand
+from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
@@ -161,8 +162,9 @@ class Run:
             root = root_of(url)
             if launched is None:
                 talk(f"asking {root} what it can do")
-            adapter = await detect(root, session)
-            resolved = await adapter.probe(session, root, self.config.model)
+            async with patiently(talk, root):
+                adapter = await detect(root, session)
+                resolved = await adapter.probe(session, root, self.config.model)
             talk(f"engine: {resolved.name} {resolved.version or ''}  model {resolved.model}")
             link = Link(session, root, adapter, resolved)
             prepared = await prepare_run(self.config, self.loaded.traces, link, run_id=self.run_id, talk=talk)

@@ -1,0 +1,122 @@
+"""What is waited for before a run is said, seldom enough, and has an end."""
+
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
+from windtunnel.agents.clock import VirtualClock
+from windtunnel.simulator.engines import patience
+from windtunnel.simulator.engines.base import fetch
+from windtunnel.simulator.engines.patience import patiently, waiting
+from windtunnel.simulator.engines.probe import capabilities
+from windtunnel.simulator.run import run as running
+from windtunnel.traces.errors import EngineError
+
+URL = "http://h:8000/v1/completions"
+
+
+def waited(*questions, longest_s=1000.0):
+    """What was told, and when, of questions that are asked at a moment and answered at another one."""
+    clock, told = VirtualClock(), []
+
+    async def ask(begin, end, url):
+        await clock.sleep_until(round(begin * 1e9))
+        with waiting(url):
+            await clock.sleep_until(round(end * 1e9))
+
+    async def main():
+        async with patiently(lambda text: told.append((clock.now_ns() / 1e9, text)), "http://h:8000", longest_s):
+            await asyncio.gather(*(ask(*question) for question in questions))
+
+    clock.run(main())
+    return told
+
+
+def test_a_question_is_named_after_two_seconds_and_then_ever_more_seldom():
+    told = waited((0, 100, URL))
+    assert [t for t, _ in told] == [2, 6, 14, 30, 60, 90]
+    assert told[0][1] == f"waiting for {URL}: no answer for 2 s"
+    assert told[-1][1] == f"waiting for {URL}: no answer for 90 s"
+
+
+def test_quick_answers_are_not_talked_about():
+    assert waited(*((n, n + 1.9, f"{URL}{n}") for n in range(60))) == []
+
+
+def test_of_many_the_one_that_waits_longest_is_named():
+    told = waited((0, 3, "a"), (1, 20, "b"), (1.5, 20, "c"))
+    assert told == [
+        (2, "waiting for a: no answer for 2 s"),
+        (6, "waiting for b: no answer for 5 s"),
+        (14, "waiting for b: no answer for 13 s"),
+    ]
+
+
+def test_all_of_them_together_have_an_end():
+    with pytest.raises(EngineError) as error:
+        waited(*((n * 100, n * 100 + 100, f"{URL}{n}") for n in range(10)), longest_s=240.0)
+    assert str(error.value) == (
+        "http://h:8000: after 240 s not all questions before the run were answered; "
+        "the server is stuck or too busy, try again when it is idle"
+    )
+
+
+def test_without_patience_nothing_is_said():
+    clock = VirtualClock()
+
+    async def main():
+        with waiting(URL):
+            await clock.sleep(100)
+
+    clock.run(main())
+
+
+@pytest.fixture
+async def deaf():
+    """A server that takes questions and does not answer them, and a session."""
+    asked, done = [], asyncio.Event()
+
+    async def never(request):
+        asked.append(request.path)
+        await done.wait()
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_route("*", "/{any:.*}", never)
+    server = TestServer(app)
+    await server.start_server()
+    async with aiohttp.ClientSession() as session:
+        yield session, str(server.make_url("")).rstrip("/"), asked
+    done.set()
+    await server.close()
+
+
+async def test_probes_of_a_deaf_server_are_named_and_given_up(deaf, monkeypatch):
+    session, root, asked = deaf
+    monkeypatch.setattr(patience, "QUIET_S", 0.05)
+    told = []
+    with pytest.raises(EngineError, match=f"^{root}: after 0 s not all questions"):
+        async with patiently(told.append, root, 0.4):
+            await capabilities(session, root, "m", known=False)
+    assert asked == ["/tokenize"]
+    assert told[0] == f"waiting for {root}/tokenize: no answer for 0 s"
+    # Out of it nothing is said any more.
+    told.clear()
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(fetch(session, f"{root}/metrics"), 0.2)
+    assert told == []
+
+
+async def test_the_start_of_a_run_says_what_it_waits_for(deaf, monkeypatch, capsys):
+    _, root, _ = deaf
+    monkeypatch.setattr(patience, "QUIET_S", 0.05)
+    monkeypatch.setattr(running, "patiently", lambda talk, root: patiently(talk, root, 0.3))
+    run = running.Run(
+        running.RunConfig(target=root).checked(), running.Loaded((), ()), screen=False, exit_when_done=True
+    )
+    with pytest.raises(EngineError, match="not all questions"):
+        await run._against(root, None, None)
+    assert f"waiting for {root}/version: no answer for" in capsys.readouterr().err
