@@ -84,17 +84,18 @@ def view(run_dir: Path, plain: bool, as_json: bool) -> None:
 @cli.command(name="import")
 @click.argument("sources", nargs=-1, required=True)
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="Folder to write the traces to.")
+@click.option("--format", "form", metavar="NAME", help="Read the sources as this format instead of finding out.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-def import_(sources: tuple[str, ...], out: Path | None, as_json: bool) -> None:
+def import_(sources: tuple[str, ...], out: Path | None, form: str | None, as_json: bool) -> None:
     """Read sessions of real agents (files or folders) and write them as traces."""
     from windtunnel.simulator.cli_traces import import_command
 
-    sys.exit(import_command(sources, out, as_json=as_json))
+    sys.exit(import_command(sources, out, as_json=as_json, form=form))
 
 
 @cli.group()
 def traces() -> None:
-    """Look at traces: list, show, stats."""
+    """Look at traces: list, show, stats, export."""
 
 
 @traces.command(name="list")
@@ -125,6 +126,19 @@ def traces_stats(sources: tuple[str, ...], as_json: bool) -> None:
     from windtunnel.simulator.cli_traces import stats_command
 
     sys.exit(stats_command(sources, as_json=as_json))
+
+
+@traces.command(name="export")
+@click.argument("sources", nargs=-1)
+@click.option(
+    "--format", "form", required=True, metavar="NAME", help="weka, mooncake, mooncake-dynamo, mooncake-aiperf."
+)
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="File, or folder for weka (default: stdout).")
+def traces_export(sources: tuple[str, ...], form: str, out: Path | None) -> None:
+    """Write sessions in another program's workload format (shape only; default: the bundled library)."""
+    from windtunnel.simulator.cli_traces import export_command
+
+    sys.exit(export_command(sources, form, out))
 
 
 @cli.command(

@@ -1,4 +1,4 @@
-"""The commands that look at traces: import, list, show, stats."""
+"""The commands that look at traces: import, list, show, stats, export."""
 
 import re
 import sys
@@ -8,18 +8,18 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.traces.errors import TraceError
+from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.model import Call, Problem, Trace
 
 KEYS = ("calls", "tool_runs", "threads", "prompt_tokens", "cached_tokens", "completion_tokens", "max_prompt_tokens")
 
 
-def import_command(sources: Sequence[str], out: Path | None, *, as_json: bool) -> int:
-    """Import, write one trace a session below `out`, print the table. 1 when nothing could be used."""
+def import_command(sources: Sequence[str], out: Path | None, *, as_json: bool, form: str | None = None) -> int:
+    """Import, write one trace a session below `out`, print the table. `form` names the importer to use."""
     from windtunnel.traces.format import write_trace
     from windtunnel.traces.sources import load
 
-    loaded = load(sources)
+    loaded = load(sources, form)
     _complain(loaded.problems)
     if out is not None:
         for name, trace in zip(_file_names(loaded.traces), loaded.traces, strict=True):
@@ -102,6 +102,38 @@ def show_command(source: str, *, as_json: bool) -> int:
             f"{call.id:>5} {call.thread:>6} {cells[0]:>9} {cells[1]:>8} {cells[2]:>8} {cells[3]:>7}  "
             f"{row['stop'] or ''} {' '.join(row['tools'])}".rstrip()
         )
+    return 0
+
+
+def export_command(sources: Sequence[str], form: str, out: Path | None) -> int:
+    """Write traces in another program's format: to `out`, a file or, where each session has its own, a folder."""
+    from windtunnel.traces.exporters import EXPORTERS, export
+    from windtunnel.traces.sources import load
+
+    loaded = load(sources or ("library",))
+    _complain(loaded.problems)
+    exported = export(loaded.traces, form)
+    _complain(exported.problems)
+    exporter = EXPORTERS[form]
+    if out is None:
+        if len(exported.files) > 1:
+            raise UsageError(
+                f"{form} takes a file for each of the {len(exported.files)} sessions: name a folder with --out"
+            )
+        sys.stdout.buffer.write(exported.files[0])
+        return 0
+    names = [out]
+    if not exporter.one_file:
+        names = [out / f"{name}{exporter.suffix}" for name in _file_names(loaded.traces)]
+    try:
+        for name, data in zip(names, exported.files, strict=True):
+            name.parent.mkdir(parents=True, exist_ok=True)
+            name.write_bytes(data)
+    except OSError as error:
+        raise UsageError(
+            f"{error.filename or out} cannot be written ({error.strerror}); choose another --out"
+        ) from error
+    print(f"wrote {len(loaded.traces)} sessions to {out} as {form}", file=sys.stderr)
     return 0
 
 

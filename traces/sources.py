@@ -22,8 +22,10 @@ class Loaded(Struct, frozen=True):
     """File each trace was read from, absolute."""
 
 
-def load(specs: Sequence[str]) -> Loaded:
+def load(specs: Sequence[str], importer: str | None = None) -> Loaded:
     """Every trace the specs name, in their order; nothing named means the bundled library.
+
+    `importer` is the format that all the specs have, where their content does not say or should not be asked.
 
     A spec is a trace file, a folder with traces or anything importable below it, an importable file, `library`, or
     `library:NAME` with a session or a group. Raises TraceError when a spec gives no session at all.
@@ -33,7 +35,7 @@ def load(specs: Sequence[str]) -> Loaded:
     paths: list[str] = []
     seen: set[Path] = set()
     for spec in specs or (DEFAULT,):
-        found = _load_one(spec, seen)
+        found = _load_one(spec, seen) if importer is None else _forced(spec, importer)
         problems += found.problems
         usable = [(t, path) for t, path in zip(found.traces, found.paths, strict=True) if t.calls]
         problems += [Problem(spec, None, f"session {t.header.id} has no calls") for t in found.traces if not t.calls]
@@ -58,6 +60,14 @@ def _load_one(spec: str, seen: set[Path]) -> Loaded:
     if not found.traces:
         why = f" ({found.problems[0]})" if found.problems else ""
         raise TraceError(f"{spec} is no trace and no session log that can be imported{why}; see `windtunnel import`")
+    return found
+
+
+def _forced(spec: str, importer: str) -> Loaded:
+    found = _imported(_path(spec), importer)
+    if not found.traces:
+        why = f" ({found.problems[0]})" if found.problems else ""
+        raise TraceError(f"{spec} gives no session when read as {importer}{why}")
     return found
 
 
@@ -132,10 +142,10 @@ def _read(paths: Sequence[Path], seen: set[Path]) -> Loaded:
     return Loaded(tuple(traces), tuple(problems), tuple(files))
 
 
-def _imported(path: Path) -> Loaded:
+def _imported(path: Path, importer: str | None = None) -> Loaded:
     from windtunnel.traces.importers import import_path
 
-    found = import_path(path)
+    found = import_path(path, importer)
     files = tuple(str(_origin(trace, path)) for trace in found.traces)
     return Loaded(tuple(found.traces), tuple(found.problems), files)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
-from windtunnel.traces.importers import claude_code, codex, weka
+from windtunnel.traces.importers import claude_code, codex, mooncake, weka
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.model import Problem
 
@@ -41,17 +41,28 @@ IMPORTERS: dict[str, Importer] = {
     claude_code.NAME: Importer(claude_code.NAME, claude_code.detect, claude_code.read, claude_code.read_group),
     codex.NAME: Importer(codex.NAME, codex.detect, codex.read, codex.read_group),
     weka.NAME: Importer(weka.NAME, weka.detect, weka.read, _one_by_one(weka.read)),
+    mooncake.NAME: Importer(mooncake.NAME, mooncake.detect, mooncake.read, _one_by_one(mooncake.read)),
+    mooncake.AIPERF: Importer(
+        mooncake.AIPERF, mooncake.detect, mooncake.read_aiperf, _one_by_one(mooncake.read_aiperf)
+    ),
+    mooncake.DYNAMO: Importer(
+        mooncake.DYNAMO, mooncake.detect, mooncake.read_dynamo, _one_by_one(mooncake.read_dynamo)
+    ),
 }
 
 
-def detect(path: Path) -> str | None:
-    """Name of the importer for a file, by its content; None when it is of no known format or cannot be read."""
+def detect(path: Path, name: str | None = None) -> str | None:
+    """Name of the importer for a file, by its content; None when it is of no known format or cannot be read.
+
+    `name` asks for one importer: some formats look alike and the first of them is taken otherwise.
+    """
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
     except OSError:
         return None
-    return next((i.name for i in IMPORTERS.values() if i.detect(path, head)), None)
+    asked = IMPORTERS.values() if name is None else (IMPORTERS[name],)
+    return next((i.name for i in asked if i.detect(path, head)), None)
 
 
 def import_path(path: Path, name: str | None = None) -> Imported:
@@ -76,8 +87,8 @@ def _folder(path: Path, name: str | None) -> Imported:
     groups: dict[str, list[Path]] = {}
     results: list[Imported] = []
     for file in _files(path):
-        found = detect(file)
-        if found is not None and name in (None, found):
+        found = detect(file, name)
+        if found is not None:
             groups.setdefault(found, []).append(file)
         elif found is None and file.suffix == ".jsonl" and file.is_file() and not file.stat().st_size:
             results.append(_nothing(file, "the file is empty"))

@@ -169,7 +169,7 @@ class Builder:
         return _split(pieces, begin - at * self.origin.block)[1]
 
     def _hashed(self, value: int) -> Piece:
-        return _piece(digest_of(self.origin.format, *self.origin.scope, str(value)), self.origin.block, "derived")
+        return block_piece(digest_of(self.origin.format, *self.origin.scope, str(value)), self.origin.block, "derived")
 
     def _tail(self, request: Request, following: Request | None, chain: int, at: int) -> Piece | None:
         """The tokens after the last full block."""
@@ -181,12 +181,14 @@ class Builder:
             return replace(self._hashed(following.hashes[full]), tokens=tokens)
         if request.tail is not None:
             return replace(self._hashed(request.tail), tokens=tokens)
-        return _piece(digest_of(self.origin.format, self.id, "tail", str(chain), str(at)), tokens, "derived")
+        return block_piece(digest_of(self.origin.format, self.id, "tail", str(chain), str(at)), tokens, "derived")
 
     def _output(self, request: Request, chain: int, at: int) -> int | None:
         if not request.out:
             return None
-        piece = _piece(digest_of(self.origin.format, self.id, "output", str(chain), str(at)), request.out, "recorded")
+        piece = block_piece(
+            digest_of(self.origin.format, self.id, "output", str(chain), str(at)), request.out, "recorded"
+        )
         return self.ledger.message(Draft("assistant", (piece,)))
 
     def _threads(self, calls: list[Call]) -> tuple[list[Thread], dict[int, tuple[int, ...]]]:
@@ -217,7 +219,7 @@ class Builder:
         return threads, joins
 
 
-def _piece(digest: str, tokens: int, mark: Mark) -> Piece:
+def block_piece(digest: str, tokens: int, mark: Mark) -> Piece:
     return Piece(digest, _KINDS[int(digest[:2], 16) % len(_KINDS)], tokens, mark=mark)
 
 
