@@ -57,6 +57,8 @@ class Trust:
         """A call was completed before the window."""
         self._window_calls = 0
         """Completed calls that were intended inside the window."""
+        self._window_begun = 0
+        """All that were and have ended."""
         self._prompts = self._wanted = 0
         """Prompt tokens as the server counted them, and as recorded, of the same calls."""
 
@@ -127,11 +129,11 @@ class Trust:
             self._foreign = more_than(event.generation_tokens - theirs, output_tokens - ours, FOREIGN_WINDOW_LIMIT)
 
     def call_end(self, event: CallEnd, window: tuple[int, int | None] | None) -> None:
+        inside = window is not None and window[0] <= event.t_intended < (window[1] or event.t_intended + 1)
+        self._window_begun += inside
         if completed(event):
-            if window is None or ended_ns(event) <= window[0]:
-                self._warm = True
-            elif window[0] <= event.t_intended < (window[1] or event.t_intended + 1):
-                self._window_calls += 1
+            self._window_calls += inside
+            self._warm |= window is None or ended_ns(event) <= window[0]
         if event.prompt_tokens:
             self._prompts += event.prompt_tokens
             self._wanted += event.expected_prompt_tokens
@@ -170,7 +172,7 @@ class Trust:
         ending = "run_failed" if fold.status == "failed" else None
         return judge(
             Facts(
-                steady=measured or not fold.ended,
+                steady=not fold.ended or (measured and bool(self._window_calls or not self._window_begun)),
                 client_lag_p99_s=self.lag_p99_s if measured else None,
                 client_cpu=self.cpu if measured else None,
                 agents=len(fold.agents),

@@ -237,6 +237,7 @@ def test_the_engine_killed_in_the_middle(under_way):
     assert sorted(e.session for e in ends) == sorted(e.session for e in starts)
     assert all(e.reason in BECAUSE_IT_DIED for e in ends if e.status != "completed")
     assert summary["status_reason"] == "engine_gone"
+    assert {"engine_gone", "run_failed"} <= set(summary["invalid_reasons"])
     assert "Traceback" not in err
 
 

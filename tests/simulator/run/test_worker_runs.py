@@ -125,6 +125,7 @@ def test_a_killed_worker_fails_the_run_and_is_named(under_way):
     assert "SIGKILL" in err
     summary = json.loads((run_dir / "summary.json").read_text())
     assert (summary["status"], summary["status_reason"]) == ("failed", "worker_gone")
+    assert {"worker_gone", "run_failed"} <= set(summary["invalid_reasons"])
     events = events_of(run_dir)
     starts, ends = ([e.session for e in events if isinstance(e, kind)] for kind in (ev.SessionStart, ev.SessionEnd))
     assert sorted(starts) == sorted(ends)
