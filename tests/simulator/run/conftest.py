@@ -162,7 +162,10 @@ Replay = Callable[..., Outcome]
 
 @pytest.fixture
 def replay(tmp_path: Path) -> Replay:
-    """Runs traces from the first lane to the last call on a clock of its own; `at` does something at a moment (s)."""
+    """Runs traces from the first lane to the last call on a clock of its own; `at` does something at a moment (s).
+
+    Against an engine without a socket that answers as `answer` says, or whatever `connect` makes.
+    """
     runs = 0
 
     def run(
@@ -172,6 +175,7 @@ def replay(tmp_path: Path) -> Replay:
         route: Any = "tokens",
         unit: int = 1,
         late_s: float = 0.0,
+        connect: Callable[[VirtualClock], Any] | None = None,
         **dials: Any,
     ) -> Outcome:
         nonlocal runs
@@ -184,7 +188,7 @@ def replay(tmp_path: Path) -> Replay:
         writer.subscribe(seen.append)
         clock = VirtualClock()
         rendering = Rendering(WITH_IDS, tag_tokens=8)
-        client = FakeClient(clock, answer, unit=unit)
+        client: Any = FakeClient(clock, answer, unit=unit) if connect is None else connect(clock)
 
         async def main() -> Driver:
             driver = Driver(
