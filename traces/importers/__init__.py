@@ -11,7 +11,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
-from windtunnel.traces.importers import claude_code, codex, mooncake, weka
+from windtunnel.traces.importers import claude_code, cline, codex, mooncake, opencode, pi, weka
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.model import Problem
 
@@ -48,6 +48,9 @@ IMPORTERS: dict[str, Importer] = {
     mooncake.DYNAMO: Importer(
         mooncake.DYNAMO, mooncake.detect, mooncake.read_dynamo, _one_by_one(mooncake.read_dynamo)
     ),
+    opencode.NAME: Importer(opencode.NAME, opencode.detect, opencode.read, opencode.read_group, opencode.SUFFIXES),
+    cline.NAME: Importer(cline.NAME, cline.detect, cline.read, cline.read_group, cline.SUFFIXES),
+    pi.NAME: Importer(pi.NAME, pi.detect, pi.read, pi.read_group),
 }
 
 

@@ -75,6 +75,8 @@ def assemble(header: Header, threads: Sequence[ThreadDraft], rules: Rules) -> Tr
 
 def _place(number: int, thread: ThreadDraft, ledger: Ledger, header: Header, rules: Rules) -> Iterator[Placed]:
     before: Exchange | None = None
+    spoken: Exchange | None = None
+    """The exchange before that belongs to the conversation."""
     step: Step | None = None
     context: Context | None = None
     for exchange in thread.exchanges:
@@ -89,11 +91,13 @@ def _place(number: int, thread: ThreadDraft, ledger: Ledger, header: Header, rul
         if before is not None and before.end is not None and "start" in exchange.marks:
             # tools that ran while the answer still streamed may have ended before it did
             exchange.start = max(exchange.start or before.end, before.end)
-        now = context.step(_turn(before, exchange, rules, first=step is None))
+        now = context.step(_turn(spoken, exchange, rules, first=step is None))
         if before is not None and step is not None:
-            carried = before.output is not None and not exchange.reset
+            alone = exchange.reset or exchange.aside or before.aside
+            carried = before.output is not None and not alone
             yield Placed(number, before, step, now.first_draft if carried else _answer(before, ledger))
         before, step = exchange, now
+        spoken = spoken if exchange.aside else exchange
     if before is not None and step is not None:
         yield Placed(number, before, step, _answer(before, ledger))
 
@@ -103,13 +107,15 @@ def _answer(exchange: Exchange, ledger: Ledger) -> int | None:
 
 
 def _turn(before: Exchange | None, exchange: Exchange, rules: Rules, *, first: bool) -> Turn:
-    carried = [before.output] if before is not None and before.output is not None and not exchange.reset else []
+    alone = exchange.reset or exchange.aside
+    carried = [before.output] if before is not None and before.output is not None and not alone else []
     exact = rules.exact_cache and exchange.cached is not None
     return Turn(
         drafts=[*carried, *exchange.fresh],
         want=exchange.prompt,
         human=exchange.human,
         reset=exchange.reset,
+        aside=exchange.aside,
         diverged=_diverged(before, exchange) if exact and before is not None and not exchange.whole else None,
         proven=(exchange.prompt or 0) if exchange.whole else (exchange.cached or 0) if exact else 0,
         schemas=exchange.schemas,
@@ -229,7 +235,7 @@ def _waits(call: Call, previous: Exchange, exchange: Exchange, tools: dict[str, 
     own = [t for t in answered if not (t.blocking and joined)]
     names = tuple(dict.fromkeys(t.name for t in own))
     if previous.end is None or exchange.start is None:
-        yield from _unknown_waits(before_call, exchange, names, joined=joined)
+        yield from _unknown_waits(before_call, exchange, own, names, joined=joined)
         return
     begin, end = previous.end, max(exchange.start, previous.end)
     mark: Mark = "derived" if "start" in exchange.marks or "end" in previous.marks else "recorded"
@@ -251,8 +257,13 @@ def _waits(call: Call, previous: Exchange, exchange: Exchange, tools: dict[str, 
         yield Wait(before_call, "client", round(rest, 6), (), mark)
 
 
-def _unknown_waits(before_call: int, exchange: Exchange, names: tuple[str, ...], *, joined: bool) -> Iterator[Wait]:
-    if names:
+def _unknown_waits(
+    before_call: int, exchange: Exchange, tools: list[Tool], names: tuple[str, ...], *, joined: bool
+) -> Iterator[Wait]:
+    lengths = [t.took for t in tools if t.took is not None]
+    if lengths and len(lengths) == len(tools):
+        yield Wait(before_call, "tool", round(sum(lengths), 6), names)
+    elif names:
         yield Wait(before_call, "tool", None, names, "estimated")
     if joined:
         yield Wait(before_call, "subagent", None, (), "estimated")
@@ -274,7 +285,7 @@ def _covered(spans: list[tuple[float | None, float | None]], begin: float, end: 
 def _with_edits(header: Header, placed: list[Placed]) -> Header:
     """Notes that say how often the text was rebuilt and by which evidence."""
     said = {
-        "reset": "calls start from a compacted context",
+        "reset": "calls start from a context that was compacted or went back to an earlier point",
         "shrunk": "prompts are shorter than the text before them: cut at the end",
         "diverged": "prompts differ from the one before at the token that the cached count names",
         "dropped_reasoning": "prompts dropped the reasoning of the turn before",

@@ -36,6 +36,7 @@ class Turn(Struct, frozen=True):
     """Recorded prompt tokens; None where not recorded."""
     human: bool = False
     reset: bool = False
+    aside: bool = False
     diverged: int | None = None
     """Prompt tokens up to which the text is the same, where the figures say that it differs after them."""
     proven: int = 0
@@ -69,8 +70,23 @@ class Context:
         self._turn_began = 0
         self._tools: dict[str, int] = {}
         self._fillers = 0
+        self._asides = 0
+        self._left = False
+        """The call before was an aside: nothing of its prompt is kept."""
 
     def step(self, turn: Turn) -> Step:
+        if turn.aside:
+            self._asides += 1
+            self._left = True
+            front = (*self._front, "aside")
+            return Context(self._ledger, front, f"{self._key} aside {self._asides}").step(replace(turn, aside=False))
+        step = self._next(turn)
+        if self._left:
+            step = replace(step, keep=0, append=tuple(self._ids))
+            self._left = False
+        return step
+
+    def _next(self, turn: Turn) -> Step:
         opening = not self._ids
         tools = self._toolset(turn)
         target = None if turn.want is None else turn.want - self._ledger.toolset_tokens(tools)

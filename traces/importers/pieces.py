@@ -69,6 +69,8 @@ class Tool(Struct):
     name: str
     start: float | None = None
     end: float | None = None
+    took: float | None = None
+    """Its length in seconds, where the source says that but not when."""
     error: bool = False
     thread: str | None = None
     """Key of the sub-agent thread that it started."""
@@ -109,6 +111,8 @@ class Exchange(Struct):
     aborted: bool = False
     reset: bool = False
     """The context begins anew: the one before it was compacted."""
+    aside: bool = False
+    """A request with a system prompt and a context of its own: the thread's prompt goes on as if it had not been."""
     whole: bool = False
     """The source states that the previous prompt is a prefix of this one."""
     ttl_s: float = 300.0
