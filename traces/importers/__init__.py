@@ -11,7 +11,20 @@ from pathlib import Path
 from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
-from windtunnel.traces.importers import claude_code, cline, codex, mooncake, opencode, pi, weka
+from windtunnel.traces.importers import (
+    claude_code,
+    cline,
+    codex,
+    gemini,
+    mini_swe_agent,
+    mooncake,
+    opencode,
+    openhands,
+    pi,
+    qwen,
+    swe_agent,
+    weka,
+)
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.model import Problem
 
@@ -51,6 +64,15 @@ IMPORTERS: dict[str, Importer] = {
     opencode.NAME: Importer(opencode.NAME, opencode.detect, opencode.read, opencode.read_group, opencode.SUFFIXES),
     cline.NAME: Importer(cline.NAME, cline.detect, cline.read, cline.read_group, cline.SUFFIXES),
     pi.NAME: Importer(pi.NAME, pi.detect, pi.read, pi.read_group),
+    qwen.NAME: Importer(qwen.NAME, qwen.detect, qwen.read, qwen.read_group),
+    gemini.NAME: Importer(gemini.NAME, gemini.detect, gemini.read, gemini.read_group),
+    openhands.NAME: Importer(openhands.NAME, openhands.detect, openhands.read, openhands.read_group),
+    swe_agent.NAME: Importer(
+        swe_agent.NAME, swe_agent.detect, swe_agent.read, _one_by_one(swe_agent.read), swe_agent.SUFFIXES
+    ),
+    mini_swe_agent.NAME: Importer(
+        mini_swe_agent.NAME, mini_swe_agent.detect, mini_swe_agent.read, _one_by_one(mini_swe_agent.read)
+    ),
 }
 
 
