@@ -51,6 +51,8 @@ def _one_by_one(read: Callable[[Path], Imported]) -> Callable[[Sequence[Path]], 
 
 
 IMPORTERS: dict[str, Importer] = {
+    # before Claude Code's, whose lines look alike but for what is in them
+    qwen.NAME: Importer(qwen.NAME, qwen.detect, qwen.read, qwen.read_group),
     claude_code.NAME: Importer(claude_code.NAME, claude_code.detect, claude_code.read, claude_code.read_group),
     codex.NAME: Importer(codex.NAME, codex.detect, codex.read, codex.read_group),
     weka.NAME: Importer(weka.NAME, weka.detect, weka.read, _one_by_one(weka.read)),
@@ -64,7 +66,6 @@ IMPORTERS: dict[str, Importer] = {
     opencode.NAME: Importer(opencode.NAME, opencode.detect, opencode.read, opencode.read_group, opencode.SUFFIXES),
     cline.NAME: Importer(cline.NAME, cline.detect, cline.read, cline.read_group, cline.SUFFIXES),
     pi.NAME: Importer(pi.NAME, pi.detect, pi.read, pi.read_group),
-    qwen.NAME: Importer(qwen.NAME, qwen.detect, qwen.read, qwen.read_group),
     gemini.NAME: Importer(gemini.NAME, gemini.detect, gemini.read, gemini.read_group),
     openhands.NAME: Importer(openhands.NAME, openhands.detect, openhands.read, openhands.read_group),
     swe_agent.NAME: Importer(
