@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.importers import (
+    atif,
     claude_code,
     cline,
     codex,
@@ -20,9 +21,11 @@ from windtunnel.traces.importers import (
     mooncake,
     opencode,
     openhands,
+    otel,
     pi,
     qwen,
     swe_agent,
+    tracelab,
     weka,
 )
 from windtunnel.traces.importers.imported import Imported
@@ -74,6 +77,9 @@ IMPORTERS: dict[str, Importer] = {
     mini_swe_agent.NAME: Importer(
         mini_swe_agent.NAME, mini_swe_agent.detect, mini_swe_agent.read, _one_by_one(mini_swe_agent.read)
     ),
+    tracelab.NAME: Importer(tracelab.NAME, tracelab.detect, tracelab.read, tracelab.read_group),
+    otel.NAME: Importer(otel.NAME, otel.detect, otel.read, otel.read_group),
+    atif.NAME: Importer(atif.NAME, atif.detect, atif.read, _one_by_one(atif.read)),
 }
 
 

@@ -143,7 +143,8 @@ def _in_time(placed: list[Placed]) -> list[int]:
     latest: dict[int, float] = {}
     keys: list[tuple[float, int]] = []
     for at, p in enumerate(placed):
-        start = p.exchange.start
+        # an answer's end places a request whose start is not known
+        start = p.exchange.end if p.exchange.start is None else p.exchange.start
         begun = latest.get(p.thread, 0.0)
         latest[p.thread] = begun if start is None else max(begun, start)
         keys.append((latest[p.thread], at))
