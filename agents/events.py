@@ -161,9 +161,11 @@ class AgentProgress(Struct, frozen=True, array_like=True, gc=False):
     call: int
     state: AgentState
     tokens: int
-    """Output tokens so far of this call (~ until parsed: see `Progress.parsed`)."""
+    """Output tokens so far of this call."""
     tail: str = ""
     """Last characters generated; empty with `--no-text`."""
+    exact: bool = True
+    """False: `tokens` is an estimate and shown with ~, because the server tells no counts or not all was parsed."""
 
 
 class Progress(Event, frozen=True, tag="progress"):
@@ -178,7 +180,7 @@ class Progress(Event, frozen=True, tag="progress"):
     waiting: int
     agents: tuple[AgentProgress, ...] = ()
     parsed: bool = True
-    """False when some counts are taken from unparsed bytes and shown with ~."""
+    """False when the count of any agent is an estimate; then `output_tokens` is one, too, and shown with ~."""
 
 
 class Heartbeat(Event, frozen=True, tag="heartbeat"):

@@ -223,6 +223,7 @@ def _running(activity: Activity, pinned: int) -> Turn:
         turns=activity.turns,
         prompt=activity.prompt,
         completion=activity.tokens,
+        exact=activity.exact,
         pinned=pinned,
         tail=activity.tail,
     )

@@ -202,6 +202,7 @@ def row_of(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Row:
         ttft_s=_age((now - call.t_intended) / NS) if waiting_for_first and call is not None else row.ttft_s,
         ttft_open=waiting_for_first,
         rate=row.tok_s if row.state == "decode" and not ended else None,
+        exact=row.exact,
         rates=row.trend,
         subagents=max(0, row.live_threads - 1),
         doing=_doing(row, plans, now, ended=ended),

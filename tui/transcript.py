@@ -29,6 +29,8 @@ class Turn(Struct, frozen=True):
     miss_cause: str = ""
     completion: int | None = None
     """Output tokens; so far, while it runs."""
+    exact: bool = True
+    """False: `completion` is an estimate, shown with ~."""
     pinned: int = 0
     """Output tokens it will have; 0 when not known."""
     tail: str = ""

@@ -56,6 +56,8 @@ class Row(Struct, frozen=True):
     ttft_open: bool = False
     rate: float | None = None
     """Output tokens/s of the call being decoded; None when there is none."""
+    exact: bool = True
+    """False: the tokens of the call, and with them its rate, are an estimate, shown with ~."""
     rates: tuple[float, ...] = ()
     """Output tokens/s of the last calls, oldest first."""
     subagents: int = 0
@@ -132,7 +134,7 @@ class View(Struct, frozen=True):
     reading: bool = False
     """Older events are still being read: the figures are of a moment in the past."""
     parsed: bool = True
-    """False: counts of calls in flight are estimates, shown with ~."""
+    """False: counts of some calls in flight are estimates, and the sum's rate is shown with ~."""
     failures: tuple[tuple[str, int], ...] = ()
     """Names of failures and how often each happened, most frequent first."""
 

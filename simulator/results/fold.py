@@ -98,7 +98,7 @@ class Fold:
         self.known_prompt_tokens = 0
         """Prompt tokens of calls that reported their cached tokens."""
         self.approximate = False
-        """Live counts come from unparsed bytes and are shown with ~."""
+        """Some live counts are estimates: what is made of all of them is shown with ~."""
         self.series = Series(SERIES)
         self.engine = EngineView()
         self.trust = Trust()

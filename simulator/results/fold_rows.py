@@ -71,6 +71,7 @@ class Activity(Struct):
     turns: int = 0
     prompt: int = 0
     tokens: int = 0
+    exact: bool = True
     tail: str = ""
     label: str = ""
     cause: str = ""
@@ -121,6 +122,8 @@ class Row(Struct):
     """Now; None while nothing is generated."""
     call_tokens: int = 0
     """Output tokens of the running call."""
+    exact: bool = True
+    """False: `call_tokens` is an estimate."""
     tool: str = ""
     """Label of the tool that runs."""
     wait_cause: str = ""
@@ -220,7 +223,7 @@ class Agent:
         activity = self.activities.get(seen.thread)
         if activity is None or activity.call != seen.call or activity.state not in IN_FLIGHT:
             return
-        activity.tokens, activity.tail = seen.tokens, seen.tail
+        activity.tokens, activity.exact, activity.tail = seen.tokens, seen.exact, seen.tail
         if seen.state != activity.state and seen.state in IN_FLIGHT:
             activity.state, activity.since = seen.state, t
         if activity.state == "decode":
@@ -340,7 +343,7 @@ class Agent:
             self.in_flight = self.live_tokens = 0
             if row.state in _ORDER:
                 row.state, row.since_t = "wait", t
-            row.tok_s, row.call_tokens, row.tail = None, 0, ""
+            row.tok_s, row.call_tokens, row.exact, row.tail = None, 0, True, ""
             row.tool, row.wait_cause, row.wait_planned_s = "", "", None
             return
         row.state, row.since_t, row.thread = shown.state, shown.since, shown.thread
@@ -348,7 +351,7 @@ class Agent:
         counts = self._counts.get(shown.thread)
         if counts is not None:
             row.turn, row.turns = counts
-        row.call_tokens, row.tail = shown.tokens, shown.tail
+        row.call_tokens, row.exact, row.tail = shown.tokens, shown.exact, shown.tail
         if shown.state in IN_FLIGHT:
             row.context_tokens = shown.prompt + shown.tokens
             row.tok_s = shown.tok_s() if shown.state == "decode" else None

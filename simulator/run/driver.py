@@ -15,6 +15,7 @@ from windtunnel.agents.reading import Live, Reader, Readings
 from windtunnel.agents.sse import Parsed
 from windtunnel.simulator.results.store import RunWriter, TextLine
 from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.counts import Counts
 from windtunnel.simulator.run.deck import CallBudget, Deck, Draw, seeded
 from windtunnel.simulator.run.lane import NS, ActiveCall, SessionRun
 from windtunnel.simulator.run.pacing import RateCap
@@ -62,6 +63,7 @@ class Driver:
         self._tokens = [call_tokens(p.trace) for p in prepared]
         self._deck = Deck(len(prepared), config.seed, config.sessions)
         self._budget = CallBudget(config.calls)
+        self._counts = Counts(options)
         self._cap = None if config.rate is None else RateCap(config.rate, clock)
         self.window = Window(config.agents, config.warmup, config.duration_s, self._enter)
         self.active: set[ActiveCall] = set()
@@ -246,6 +248,7 @@ class Driver:
     def closed(self, active: ActiveCall, event: ev.CallEnd, parsed: Parsed) -> None:
         """A request is over, one way or another."""
         self.active.discard(active)
+        self._counts.ended(parsed)
         self.emit(event)
         self.output_tokens += (event.completion_tokens or sum(event.chunks.n)) - active.counted
         if event.t_first is not None and event.prompt_tokens is not None:
@@ -280,11 +283,12 @@ class Driver:
         while True:
             due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
             await self.clock.sleep_until(due)
+            began = self.clock.now_ns()
             await self.reader.catch_up()
-            self._emit_progress(await self._look_at_calls())
+            self._emit_progress(await self._look_at_calls(began))
             self._writer.flush()
 
-    async def _look_at_calls(self) -> list[tuple[ActiveCall, ev.AgentProgress]]:
+    async def _look_at_calls(self, began: int) -> list[tuple[ActiveCall, ev.AgentProgress]]:
         """What each call in flight has come to, a slice of them at a time: the sockets are looked at in between."""
         seen = []
         until = self.clock.now_ns() + SLICE_NS
@@ -293,25 +297,33 @@ class Driver:
                 await asyncio.sleep(0)
                 until = self.clock.now_ns() + SLICE_NS
             if active in self.active:
-                seen.append((active, self._look_at(active)))
+                seen.append((active, self._look_at(active, began)))
         return seen
 
-    def _look_at(self, active: ActiveCall) -> ev.AgentProgress:
+    def _look_at(self, active: ActiveCall, began: int) -> ev.AgentProgress:
         state: ev.AgentState = "queue"
-        tokens, tail = 0, ""
+        tokens, tail, exact = 0, "", True
         if active.reading is not None:
             tokens = active.reading.tokens
             tail = active.reading.tail[-TAIL_CHARS:] if self.config.text else ""
             state = "decode" if tokens else "prefill"
+            exact = not tokens or self._counts.exact(active.reading, began)
         self.output_tokens += tokens - active.counted
         active.counted = tokens
         return ev.AgentProgress(
-            agent=active.agent, thread=active.thread, call=active.call, state=state, tokens=tokens, tail=tail
+            agent=active.agent,
+            thread=active.thread,
+            call=active.call,
+            state=state,
+            tokens=tokens,
+            tail=tail,
+            exact=exact,
         )
 
     def _emit_progress(self, seen: Sequence[tuple[ActiveCall, ev.AgentProgress]] = ()) -> None:
         flying = {active.agent for active in self.active}
         in_tool = sum(1 for agent, s in self.live.items() if agent not in flying and s.in_tool)
+        agents = tuple(progress for active, progress in seen if active in self.active)
         self.emit(
             ev.Progress(
                 t=self.now(),
@@ -320,6 +332,7 @@ class Driver:
                 in_flight=len(flying),
                 in_tool=in_tool,
                 waiting=len(self.live) - len(flying) - in_tool,
-                agents=tuple(progress for active, progress in seen if active in self.active),
+                agents=agents,
+                parsed=all(progress.exact for progress in agents),
             )
         )

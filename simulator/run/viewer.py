@@ -84,7 +84,8 @@ class PlainProgress:
         self._agents = agents
         self._every_ns = round(every_s * 1_000_000_000)
         self._next = 0
-        self._last: tuple[int, int] = (0, 0)
+        self._last: tuple[int, int, bool] = (0, 0, True)
+        """Of the line before: when, output tokens, whether they were exact."""
         self._phase = "starting"
         self._failed = 0
         self._done = 0
@@ -114,12 +115,13 @@ class PlainProgress:
             say(f"failed: {name}{said}, {where}; more of these are only counted", self._stream)
 
     def _line(self, event: ev.Progress) -> None:
-        last_t, last_tokens = self._last
+        last_t, last_tokens, last_exact = self._last
         rate = (event.output_tokens - last_tokens) / max(1e-9, (event.t - last_t) / 1e9)
-        self._last = (event.t, event.output_tokens)
+        rate_text = f"{'' if event.parsed and last_exact else '~'}{rate:,.0f}"
+        self._last = (event.t, event.output_tokens, event.parsed)
         self._next = event.t + self._every_ns
         say(
-            f"{event.t / 1e9:7.1f} s  {self._phase:<8}  {rate:8,.0f} tok/s  in flight {event.in_flight:>3}  "
+            f"{event.t / 1e9:7.1f} s  {self._phase:<8}  {rate_text:>8} tok/s  in flight {event.in_flight:>3}  "
             f"in tool {event.in_tool:>3}  waiting {event.waiting:>3}  of {self._agents}  "
             f"sessions done {self._done}, failed {self._failed}",
             self._stream,

@@ -36,12 +36,14 @@ _OUTCOME = ("t_write", "t_sent", "t_headers", "t_end", "status", "headers", "fai
 class Flight:
     """A request that a worker has, as this process sees it."""
 
-    __slots__ = ("answered", "parsed", "raw", "tail", "tokens")
+    __slots__ = ("answered", "late", "parsed", "raw", "tail", "tokens")
 
     def __init__(self, raw: RawStream) -> None:
         self.raw = raw
         self.tokens = 0
         self.tail = ""
+        self.late = False
+        """The worker has not told of it since it was asked last."""
         self.parsed = Parsed()
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -92,6 +94,8 @@ class Worker:
 
     async def look(self) -> None:
         """Ask how far the streams are and wait for the answer, but not for long."""
+        for flight in self.flights.values():
+            flight.late = True
         if self._seen is None and self.flights:
             self._seen = asyncio.get_running_loop().create_future()
             self.pipe.send(Look())
@@ -131,7 +135,7 @@ class Worker:
             case Seen(streams=streams):
                 for number, tokens, tail in streams:
                     if (seen := self.flights.get(number)) is not None:
-                        seen.tokens, seen.tail = tokens, tail
+                        seen.tokens, seen.tail, seen.late = tokens, tail, False
                 if self._seen is not None:
                     self._seen.set_result(None)
                     self._seen = None

@@ -115,6 +115,21 @@ def test_the_numbers_on_the_screen_are_the_views(views: dict[str, View]) -> None
         assert figure in line
 
 
+def test_estimates_are_marked_and_counts_are_not(views: dict[str, View]) -> None:
+    view = views["running"]
+    writing = [r for r in view.rows if r.state == "decode" and r.rate is not None][:2]
+    guessed = replace(writing[0], exact=False)
+    rows = tuple(guessed if r.agent == guessed.agent else r for r in view.rows)
+    before = text_of(compose_frame(view, Table(), 120, 40, Theme())).splitlines()
+    after = text_of(compose_frame(replace(view, rows=rows, parsed=False), Table(), 120, 40, Theme())).splitlines()
+    assert not any("~" in line for line in before)
+    (line,) = [line for line in after if line.startswith(f" {guessed.agent + 1:02d} ")]
+    assert f" ~{guessed.rate:.1f} " in line
+    assert f" ~{guessed.doing.tokens}/" in line
+    assert f" ~{round(view.out_rate):,} tok/s out" in after[1]
+    assert [a for a, b in zip(after, before, strict=True) if a != b] == [after[1], line]
+
+
 def test_every_sort_keeps_every_agent_and_puts_missing_values_last(views: dict[str, View]) -> None:
     for key in SORTS:
         frame = compose_frame(views["running"], Table(sort=key), 120, 40, Theme())

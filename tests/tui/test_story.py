@@ -162,3 +162,9 @@ def test_the_view_of_a_long_text_is_bounded_at_both_ends() -> None:
     assert tail_of(text, 10, 7) == (text[33:43], 7)
     assert tail_of(text, 10, 10_000) == (text[:10], 40)
     assert tail_of(text[:3], 10, 5) == (text[:3], 0)
+
+
+def test_tokens_of_a_running_call_that_are_an_estimate_are_marked() -> None:
+    for exact, shown in ((True, "  40 "), (False, " ~40 ")):
+        table = turns_table(story(turns=(turn(0, done=False, exact=exact),)), 120, 5, UNICODE)
+        assert shown in plain(table[0])

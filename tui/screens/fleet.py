@@ -117,7 +117,7 @@ def compose_frame(
         head(spec, table.sort, table.backwards, width, glyphs, _aside(view, table, top, len(shown), len(order)))
     )
     first = len(lines)
-    lines += [row_line(row, spec, width, glyphs, view.parsed, still=view.ending is not None) for row in shown]
+    lines += [row_line(row, spec, width, glyphs, still=view.ending is not None) for row in shown]
     if not shown:
         lines += _empty(view, table, width)
     lines += [()] * (height - len(lines) - (1 if footer else 0))

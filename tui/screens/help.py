@@ -36,7 +36,8 @@ FIGURES = (
     ("!", "this call missed a prefix that an earlier call had sent"),
     ("KV", "share of the engine's KV cache in use"),
     ("client lag", "lateness of the client; above 5 ms it is the bottleneck"),
-    ("~", "an estimate until the stream has been parsed"),
+    ("blocked", "sockets whose request the server does not take as fast as it is sent"),
+    ("~", "an estimate until the call ends: its server tells no counts on the way"),
 )
 
 

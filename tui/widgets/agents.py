@@ -109,9 +109,7 @@ def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyph
 
 
 @lru_cache(maxsize=1024)
-def row_line(
-    row: Row, columns: Columns, width: int, glyphs: Glyphs, parsed: bool = True, *, still: bool = False
-) -> Line:
+def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: bool = False) -> Line:
     """One agent. `still`: the run is over and nothing happens any more. Cached: a third of the rows stand still."""
     gap = " " * columns.gap
     quiet = still or row.state in QUIET
@@ -120,7 +118,7 @@ def row_line(
     title = f"{row.title}/{glyphs.child}{row.thread}" if row.thread else row.title
     full, rest = bar(row.turn / row.turns if row.turns else 0.0, columns.bar, glyphs)
     turns = f"{row.turn}/{row.turns}" if row.turns else glyphs.none
-    about = "" if parsed else "~"
+    about = "" if row.exact else "~"
     # A call's first figures are grey once it is over; what is being waited for takes the state's colour.
     ttft = "prefill" if row.ttft_open else ("text" if row.state == "decode" else soft)
     rate = about + tenths(row.rate, glyphs.none) if row.rate is not None else glyphs.none
@@ -143,14 +141,14 @@ def row_line(
     if columns.trend:
         pieces.append((trend(row.rates, columns.trend, glyphs.levels) + gap, "faint"))
     used = cells(tuple(pieces))
-    now = doing(row, width - used - 1, glyphs, parsed)
+    now = doing(row, width - used - 1, glyphs)
     return (*pieces, *(((text, "faint") for text, _ in now) if still and row.state != "failed" else now))
 
 
-def doing(row: Row, width: int, glyphs: Glyphs, parsed: bool = True) -> Line:
+def doing(row: Row, width: int, glyphs: Glyphs) -> Line:
     """What the agent is busy with, in `width` cells."""
     d = row.doing
-    about = "" if parsed else "~"
+    about = "" if row.exact else "~"
     if row.state == "decode" and d.tokens is not None:
         of = f"/{d.pinned}" if d.pinned else ""
         progress = f"{about}{d.tokens}{of}"

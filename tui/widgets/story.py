@@ -98,7 +98,7 @@ def turn_line(turn: Turn, after: Turn | None, row: Row, width: int, glyphs: Glyp
         "new": (count(turn.new, none), "text" if turn.new else "faint"),
         "TTFT s": (seconds(turn.ttft_s, none), tone),
         "TPOT ms": (tpot, tone),
-        "out": (count(turn.completion, none), tone),
+        "out": (("" if turn.exact else "~") + count(turn.completion, none), tone),
     }
     pieces = [(f"{shown[name][0]:>{size}} ", shown[name][1]) for name, size in _turn_columns(width)]
     then, colour = _then(turn, after, row)

@@ -296,6 +296,20 @@ def test_memory_is_bounded(fold):
     assert sum(fold.series.rates("output")) * fold.series.step_s == pytest.approx(2999 * 21, rel=0.01)
 
 
+def test_estimates_are_told_apart_from_counts(fold):
+    """A row is marked while its call's count is an estimate; the end of the call brings the true one."""
+    fold.apply(begin())
+    fold.apply(begin(agent=1, session="b"))
+    fold.apply(call(0))
+    fold.apply(call(0, agent=1, session="b"))
+    guess, known = AgentProgress(0, 0, 0, "decode", 5, "", False), AgentProgress(1, 0, 0, "decode", 7)
+    fold.apply(progress(1.5, guess, known, out=12, parsed=False))
+    assert ([row.exact for row in fold.rows], fold.approximate) == ([False, True], True)
+    fold.apply(ended(2, 0))
+    fold.apply(progress(2.25, known, out=28))
+    assert ([row.exact for row in fold.rows], fold.approximate) == ([True, True], False)
+
+
 def test_series_spread_and_halve():
     series = Series(("x",), limit=4)
     series.add("x", 0, 2 * NS, 10)

@@ -69,6 +69,13 @@ def test_a_line_every_few_seconds_and_at_each_phase():
     assert lines[3].endswith("sessions done 1, failed 1")
 
 
+def test_a_rate_from_counts_that_are_not_exact_is_marked():
+    out = io.StringIO()
+    progress = PlainProgress(out, agents=4, every_s=1.0)
+    told(progress, at(1.0, 100), at(2.0, 300, parsed=False), at(3.0, 400), at(4.0, 1500))
+    assert [line.split()[3] for line in out.getvalue().splitlines()] == ["100", "~200", "~100", "1,100"]
+
+
 def test_the_viewer_s_screen_is_not_written_over():
     out = io.StringIO()
     progress = PlainProgress(out, agents=4)

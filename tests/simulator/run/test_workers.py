@@ -11,9 +11,11 @@ import pytest
 
 from windtunnel.agents.client import parse_target
 from windtunnel.agents.http import RawStream
+from windtunnel.agents.prompt import Options
 from windtunnel.agents.sse import Parsed
 from windtunnel.simulator.run import samplers, workers
 from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.counts import Counts
 from windtunnel.simulator.run.pipe import Abort, Answered, Pipe, Seen, Send, ToRun, ToWorker
 from windtunnel.simulator.run.probe import Health
 from windtunnel.simulator.run.workers import Workers
@@ -135,6 +137,29 @@ async def test_a_request_that_is_given_up_keeps_what_had_arrived():
         # The worker goes on with the next one, on a connection of its own.
         assert (await asked(shared, "b"))[1].text == "one two three"
         assert server.dropped == 1
+
+
+async def test_what_a_worker_does_not_tell_in_time_is_an_estimate():
+    counts = Counts(Options("m"))
+    async with working(1) as (shared, server):
+        seen = []
+        task = asyncio.create_task(
+            shared.stream("/v1/x", (b"stay",), request_id="a", on_start=lambda raw: seen.append(shared.open(raw)))
+        )
+        await server.said.wait()
+        (flight,) = seen
+        while flight.tokens < 2:
+            await shared.catch_up()
+        assert counts.exact(flight, time.perf_counter_ns())
+        os.kill(shared.pids[0], signal.SIGSTOP)
+        await shared.catch_up()
+        assert (flight.tokens, counts.exact(flight, time.perf_counter_ns())) == (2, False)
+        os.kill(shared.pids[0], signal.SIGCONT)
+        while flight.late:
+            await shared.catch_up()
+        assert counts.exact(flight, time.perf_counter_ns())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_request_given_up_before_its_worker_began_is_answered_too():
