@@ -162,6 +162,30 @@ async def test_what_a_worker_does_not_tell_in_time_is_an_estimate():
         await asyncio.gather(task, return_exceptions=True)
 
 
+async def test_a_worker_tells_of_the_requests_that_the_server_does_not_take():
+    held = asyncio.Event()
+
+    async def hold(reader, writer):
+        await held.wait()
+        writer.close()
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        shared = await Workers.start(2, parse_target(url), keep_text=False)
+        body = bytes(16_000_000)
+        tasks = [asyncio.create_task(asked(shared, f"r{n}", body)) for n in range(3)]
+        told = set()
+        while not {1, 2} <= told:  # one of the two has two of the three
+            await asyncio.sleep(0.05)
+            told |= {health.blocked for health in shared.health()}
+        assert (told - {0}, shared.blocked) == ({1, 2}, 0)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        held.set()
+        await shared.close()
+
+
 async def test_a_request_given_up_before_its_worker_began_is_answered_too():
     async with working(1) as (shared, _):
         task = asyncio.create_task(asked(shared, "a", b"stay"))
