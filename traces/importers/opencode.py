@@ -105,6 +105,8 @@ def _trees(sessions: list[Stored], notes: list[Notes]) -> Iterator[Imported]:
         while root.parent in by_id and root.parent not in seen:
             root = by_id[root.parent]
             seen.add(root.id)
+        if root.parent in seen:
+            root = by_id[min(seen)]
         members.setdefault(root.id, [])
         if root is not stored:
             members[root.id].append(stored)

@@ -5,6 +5,7 @@
 `opencode export SES` (`{"info", "messages": [{"info", "parts"}]}`).
 """
 
+import os
 import re
 import shutil
 import sqlite3
@@ -15,10 +16,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from windtunnel.traces.importers.records import Notes, items, parse_json, read_bytes, table, tables, text
+from windtunnel.traces.importers.records import Notes, parse_json, read_bytes, table, tables, text
+from windtunnel.traces.importers.salvage import read_document
 
 SQLITE = b"SQLite format 3\0"
 _TABLES = frozenset({"session", "message", "part"})
+_MADE = re.compile(rb"CREATE TABLE\W+(\w+)\W")
+_MOST_GROWTH = 64
+"""A header that names a size so many times larger is itself damaged."""
 _PLAIN = re.compile(r"\w+")
 
 
@@ -48,8 +53,8 @@ def is_database(path: Path, head: bytes) -> bool:
         with closing(_open(path)) as connection:
             names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.Error:
-        # damaged beyond the first page, which names the tables as they were made
-        return all(b"`%s`" % name.encode() in head for name in _TABLES)
+        # damaged: the first pages may name the tables, else the file's name has to do
+        return {n.decode() for n in _MADE.findall(head)} >= _TABLES or path.name.startswith("opencode")
     return {n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names} >= _TABLES
 
 
@@ -66,7 +71,8 @@ def is_session_file(head: bytes) -> bool:
 
 def is_export(head: bytes) -> bool:
     opening = head[:600]
-    return opening.lstrip()[:1] == b"{" and b'"info"' in opening and b'"ses_' in opening and b'"slug"' in head[:4_000]
+    named = b'"info"' in opening and b'"ses_' in opening
+    return opening.lstrip()[:1] == b"{" and named and b'"directory"' in head[:4_000]
 
 
 def read_database(path: Path, notes: Notes) -> list[Stored]:
@@ -75,10 +81,16 @@ def read_database(path: Path, notes: Notes) -> list[Stored]:
     with tempfile.TemporaryDirectory() as folder:
         place = path
         try:
-            if wal.is_file() and wal.stat().st_size:
+            live = wal.is_file() and wal.stat().st_size > 0
+            whole, size = _whole_size(path), path.stat().st_size
+            if live or size < whole <= size * _MOST_GROWTH:
                 place = Path(folder, path.name)
                 shutil.copyfile(path, place)
+            if live:
                 shutil.copyfile(wal, place.with_name(wal.name))
+            elif place is not path:
+                notes.add(None, f"the database is cut off: {size:,} of {whole:,} bytes are there")
+                os.truncate(place, whole)
             with closing(_open(place, copied=place is not path)) as connection:
                 return _sessions(connection, path, notes)
         except OSError as e:
@@ -86,6 +98,15 @@ def read_database(path: Path, notes: Notes) -> list[Stored]:
         except sqlite3.Error as e:
             notes.add(None, f"the database cannot be opened: {e}")
     return []
+
+
+def _whole_size(path: Path) -> int:
+    """Bytes that a database should have by its header: page size and count (https://sqlite.org/fileformat.html)."""
+    with path.open("rb") as file:
+        head = file.read(32)
+    pages = int.from_bytes(head[28:32], "big")
+    size = int.from_bytes(head[16:18], "big")
+    return pages * (65_536 if size == 1 else size)
 
 
 def _open(path: Path, *, copied: bool = False) -> sqlite3.Connection:
@@ -194,17 +215,19 @@ def _file(path: Path, notes: list[Notes]) -> dict[str, object]:
 
 
 def read_export(path: Path, notes: list[Notes]) -> Stored | None:
-    value = _file(path, notes)
-    if not value:
+    """An exported session; of a damaged file, the messages that can be read."""
+    notes.append(Notes(str(path)))
+    document = read_document(path, notes[-1], "messages", lambda v: bool(table(v.get("info"))))
+    if not document.items and not document.envelope:
         return None
-    stored = _stored(table(value.get("info")), path)
-    for number, message in enumerate(items(value.get("messages"))):
-        info = table(table(message).get("info"))
+    stored = _stored(table(document.envelope.get("info")), path)
+    for number, message in enumerate(document.items):
+        info = table(message.get("info"))
         if info:
             own = text(info.get("id")) or f"msg_{number:06}"
-            stored.messages.append(Message(own, info, list(tables(table(message).get("parts")))))
+            stored.messages.append(Message(own, info, list(tables(message.get("parts")))))
         else:
-            notes[-1].add(None, f"message {number} has no info and was left out")
+            notes[-1].add(document.line(number), "the message has no info and was left out")
     return stored
 
 

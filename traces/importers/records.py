@@ -163,7 +163,7 @@ def instant_ms(value: object) -> float | None:
     """Unix time in seconds of a Unix time in milliseconds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return believed(value / 1000)
+    return believed(value / 1000) if abs(value) <= _LATEST * 1000 else None
 
 
 def believed(unix: float) -> float | None:

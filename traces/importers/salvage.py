@@ -15,6 +15,8 @@ from windtunnel.traces.importers.records import Notes, parse_json, read_bytes, t
 
 MOST_TRIES = 300
 """Places at which reading is tried again after one piece of damage."""
+_BROKEN = "the file is damaged here: what could not be read was left out"
+_CUT_OFF = "the file is cut off or damaged here: what follows is lost"
 _BETWEEN = re.compile(r"[\s,]*")
 _decoder = json.JSONDecoder()
 
@@ -74,17 +76,14 @@ def _damaged(text: str, list_at: int | None, notes: Notes, wanted: Wanted) -> Do
     said = False
     while at < len(text) and text[at] != "]":
         value, end = _value(text, at)
-        if isinstance(value, dict):
+        if isinstance(value, dict) and end is not None:
             items.append(value)
         else:
-            cut_off, said = '"' not in text[at + 1 :] or end is None, True
             resumed = _resume(text, at, wanted) if end is None else end
-            last = resumed is None and cut_off
-            notes.add(_line(text, at), "the file is cut off or damaged from here on" if last else "damaged: left out")
-            if resumed is None:
-                break
-            end = resumed
-        at = _skip(text, end if end is not None else len(text))
+            said = True
+            notes.add(_line(text, at), _BROKEN if resumed is not None else _CUT_OFF)
+            end = len(text) if resumed is None else resumed
+        at = _skip(text, end)
     if not said:
         notes.add(_line(text, min(at, len(text) - 1)), "the file is damaged outside of its messages")
     try:
