@@ -42,7 +42,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
         client_lag_p99_s=lag.p99 if isinstance(lag, Distribution) else None,
         client_cpu=_number(values["client_cpu"]),
         agents=tally.agents,
-        live_mean=_number(values["live_mean"]) if _wants_every_agent(tally) else None,
+        live_mean=_number(values["live_mean"]) if wants_every_agent(tally.run) else None,
         sessions_started=len(tally.sessions),
         sessions_failed=int(_number(values["sessions_failed"]) or 0),
         isolated=isolated(tally),
@@ -113,9 +113,9 @@ def _number(value: Value) -> float | None:
     return None if value is None or isinstance(value, Distribution) else value
 
 
-def _wants_every_agent(tally: Tally) -> bool:
+def wants_every_agent(run: dict[str, Any]) -> bool:
     """Open arrivals leave lanes empty on purpose."""
-    config = tally.run.get("config")
+    config = run.get("config")
     arrivals = config.get("arrivals") if isinstance(config, dict) else None
     return arrivals in {None, "lanes"}
 
@@ -135,7 +135,12 @@ def isolated(tally: Tally) -> bool:
     reported = [call.cached_tokens for call in herd if call.cached_tokens is not None]
     if reported:
         return min(reported) == 0
-    isolation = tally.run.get("isolation")
+    return was_reset(tally.run)
+
+
+def was_reset(run: dict[str, Any]) -> bool:
+    """Whether the engine confirmed that its cache was emptied for this run."""
+    isolation = run.get("isolation")
     return isinstance(isolation, dict) and isolation.get("reset") is True
 
 

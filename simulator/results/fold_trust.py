@@ -12,6 +12,8 @@ from windtunnel.simulator.results.facts import (
     TREND_SHARE,
     fresh,
     gone,
+    wants_every_agent,
+    was_reset,
 )
 from windtunnel.simulator.results.validity import (
     FOREIGN_WINDOW_LIMIT,
@@ -147,10 +149,12 @@ class Trust:
         if event.t_sent is not None and (self._first_token is None or event.t_sent <= self._first_token):
             self._herd.append((event.t_sent, event.cached_tokens))
 
-    def _isolated(self) -> bool:
+    def _isolated(self, fold: "Fold") -> bool:
         """Judged from the herd's ended calls; no figure is no reason while the run goes on."""
         reported = [cached for _, cached in self._herd if cached is not None]
-        return not reported or min(reported) == 0
+        if reported:
+            return min(reported) == 0
+        return not fold.ended or self._first_token is None or was_reset(fold.run)
 
     def _trending(self, fold: "Fold") -> bool:
         """As `facts` says of a finished run, with tokens by the progress that told of them."""
@@ -158,7 +162,8 @@ class Trust:
             return False
         start, closed = fold.window
         latest = fold.engine.latest
-        tokens = _parts(fold, "output", start, min(closed or fold.progress_t, fold.progress_t))
+        told = fold.progress_t or fold.t
+        tokens = _parts(fold, "output", start, min(closed or told, told))
         if tokens and trends(tokens, TREND_SHARE * sum(tokens) / TREND_PARTS):
             return True
         if latest is None or latest.kv_usage is None:
@@ -169,6 +174,7 @@ class Trust:
 
     def reasons(self, fold: "Fold") -> tuple[str, ...]:
         measured = fold.window is not None
+        judged = self.window_s > SETTLED_S and wants_every_agent(fold.run)
         ending = "run_failed" if fold.status == "failed" else None
         return judge(
             Facts(
@@ -176,10 +182,10 @@ class Trust:
                 client_lag_p99_s=self.lag_p99_s if measured else None,
                 client_cpu=self.cpu if measured else None,
                 agents=len(fold.agents),
-                live_mean=self.live_s / self.window_s if self.window_s > SETTLED_S else None,
+                live_mean=self.live_s / self.window_s if judged else None,
                 sessions_started=fold.sessions["started"],
                 sessions_failed=fold.sessions["failed"],
-                isolated=self._isolated(),
+                isolated=self._isolated(fold),
                 cold_start=measured and not self._warm and fresh(fold.run, fold.engine.first),
                 foreign=self._foreign and not fold.calls["failed"],
                 throttled=self._throttled,
