@@ -12,11 +12,14 @@ from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.importers import (
+    aider,
     atif,
     claude_code,
     cline,
     codex,
     gemini,
+    har,
+    litellm,
     mini_swe_agent,
     mooncake,
     opencode,
@@ -80,6 +83,9 @@ IMPORTERS: dict[str, Importer] = {
     tracelab.NAME: Importer(tracelab.NAME, tracelab.detect, tracelab.read, tracelab.read_group),
     otel.NAME: Importer(otel.NAME, otel.detect, otel.read, otel.read_group),
     atif.NAME: Importer(atif.NAME, atif.detect, atif.read, _one_by_one(atif.read)),
+    litellm.NAME: Importer(litellm.NAME, litellm.detect, litellm.read, litellm.read_group),
+    har.NAME: Importer(har.NAME, har.detect, har.read, _one_by_one(har.read), har.SUFFIXES),
+    aider.NAME: Importer(aider.NAME, aider.detect, aider.read, _one_by_one(aider.read), aider.SUFFIXES),
 }
 
 

@@ -184,6 +184,7 @@ def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: f
         output=p.output,
         usage=Usage(e.prompt, e.cached, e.completion, e.reasoning),
         start_s=_since(e.start, zero),
+        first_s=_since(e.first, zero),
         end_s=_since(e.end, zero),
         stop=e.stop,
         model=e.model,
@@ -242,7 +243,8 @@ def _waits(call: Call, previous: Exchange, exchange: Exchange, tools: dict[str, 
     mark: Mark = "derived" if "start" in exchange.marks or "end" in previous.marks else "recorded"
     in_tools = _covered([(t.start, t.end) for t in own], begin, end)
     if own:
-        yield Wait(before_call, "tool", round(in_tools, 6), names, mark)
+        exact = all(t.mark == "recorded" for t in own)
+        yield Wait(before_call, "tool", round(in_tools, 6), names, mark if exact else "derived")
     rest = end - begin - in_tools
     if joined:
         results = [t.end for t in answered if t.blocking and t.end is not None]

@@ -96,6 +96,8 @@ class Exchange(Struct):
     """The recorded completion, where `completion` is an estimate instead."""
     reasoning: int | None = None
     start: float | None = None
+    first: float | None = None
+    """When the first byte of the answer came."""
     end: float | None = None
     arrived: float | None = None
     """When the last of `fresh` came."""
