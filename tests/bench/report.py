@@ -149,10 +149,10 @@ def render(report: Report) -> str:
         for row in report.faults.rows:
             called = ", ".join(f"{name} x{count}" for name, count in sorted(row.called.items())) or "never seen"
             lines.append(f"  {'ok' if row.right else 'WRONG':7} {row.fault:14} {called}")
-        lag, clean = _two(report.faults.lag, 0), _two(report.faults.clean_lag, 0)
-        lines.append(
-            f"  chunk lag of the other streams {lag} ms, of a clean run {clean} ms; {report.faults.cut} calls cut"
-        )
+        found = report.faults
+        lag, beside, clean = (_two(value, 0) for value in (found.lag, found.long_lag, found.clean_lag))
+        lines.append(f"  chunk lag of the other streams {lag} ms, beside a line of 10 MB {beside} ms,")
+        lines.append(f"  in runs without faults {clean} ms; {found.cut} calls cut")
         lines += _gates(report.fault_gates, report.faults.foreign_cores)
     lines.append("")
     if report.doubted:
