@@ -122,11 +122,11 @@ def _client(summary: Summary) -> list[str]:
     cpu, blocked = summary.client_cpu, summary.blocked_max
     if not summary.window_s or (cpu is None and blocked is None):
         return []
-    parts = [
-        _figure(summary.live_mean, f"of {count(summary.agents, 'agent')} live"),
-        f"CPU {percent(cpu)} of a core",
-        MISSING + " blocked sockets" if blocked is None else f"at most {count(blocked, 'blocked socket')}",
-    ]
+    parts = [_figure(summary.live_mean, f"of {count(summary.agents, 'agent')} live")]
+    if cpu is not None:
+        parts.append(f"CPU {percent(cpu)} of a core")
+    if blocked is not None:
+        parts.append(f"at most {count(blocked, 'socket')} blocked" if blocked else "no socket blocked")
     return _wrapped("   ".join(parts), "client".ljust(_LABEL))
 
 

@@ -229,7 +229,7 @@ def test_what_the_client_was_like_is_in_the_events_and_in_the_summary(rig):
     assert summary["dispatch_s"]["n"] == sum(len(e.dispatch_us) for e in inside)
     assert (summary["client_cpu"], summary["agents"], summary["live_mean"], summary["blocked_max"]) == (0.1, 4, 4.0, 3)
     assert "client        4 of 4 agents live   CPU 10.0% of a core" in seen.printed
-    assert "at most 3 blocked sockets" in seen.printed
+    assert "at most 3 sockets blocked" in seen.printed
     for name in ("client lag", "dispatch"):
         assert any(line.startswith(name) for line in seen.printed.splitlines())
     assert "blocked 3  client lag p99 0.00 ms" in screen(shown(seen.live)[0])
