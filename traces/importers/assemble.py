@@ -233,6 +233,9 @@ def _thread(i: int, draft: ThreadDraft, ids: dict[str, int], owner: dict[str, in
 def _waits(call: Call, previous: Exchange, exchange: Exchange, tools: dict[str, Tool]) -> Iterator[Wait]:
     """The time from the previous answer to this request, by cause, in the order: tools, sub-agents, person, client."""
     answered = [tools[d.tool_call_id] for d in exchange.fresh if d.tool_call_id and d.tool_call_id in tools]
+    if exchange.reset:
+        # results that a new context repeats are older
+        answered = [t for t in answered if any(t is asked for asked in previous.tools)]
     before_call, joined = call.id, bool(call.joins)
     own = [t for t in answered if not (t.blocking and joined)]
     names = tuple(dict.fromkeys(t.name for t in own))

@@ -21,6 +21,7 @@ _WRITTEN_TOO = frozenset(
     {"browser_action", "completion_result", "followup", "plan_mode_respond", "new_task", "condense"}
 )
 _SPOKEN = frozenset({"user_feedback", "user_feedback_diff", "task"})
+_RESUMED = frozenset({"resume_task", "resume_completed_task"})
 _RUNS_LONG = frozenset({"command", "command_output", "use_mcp_server", "browser_action", "browser_action_launch"})
 """What comes after these comes when they have run."""
 _RESULT = re.compile(r"^\[\w+(?: for .*)?\] Result:", re.MULTILINE)
@@ -105,12 +106,23 @@ def _turns(messages: Sequence[Value], talk: Conversation, document: Document, no
             turn = Turn(number, when, text(usage.get("request")), usage, human=human, asked_at=asked_at)
             human, asked_at = False, None
         if turn is not None:
-            _show(turn, message, kind, when, messages[number + 1 :][:1])
+            _show(turn, message, kind, when, _next_time(messages, number, kind))
     if turn is not None:
         yield turn
 
 
-def _show(turn: Turn, message: Value, kind: str, when: float | None, following: Sequence[Value]) -> None:
+def _next_time(messages: Sequence[Value], number: int, kind: str) -> float | None:
+    """When the next thing was shown, unless a person made it; after something that runs, what is not its output."""
+    at = number + 1
+    if kind in _RUNS_LONG:
+        while at < len(messages) and "command_output" in (messages[at].get("say"), messages[at].get("ask")):
+            at += 1
+    if at == len(messages) or text(messages[at].get("say")) in _SPOKEN or text(messages[at].get("ask")) in _RESUMED:
+        return None
+    return instant_ms(messages[at].get("ts"))
+
+
+def _show(turn: Turn, message: Value, kind: str, when: float | None, until: float | None) -> None:
     info = table(message.get("modelInfo"))
     turn.model, turn.provider = text(info.get("modelId")) or turn.model, text(info.get("providerId")) or turn.provider
     if kind not in _WRITTEN and kind not in _WRITTEN_TOO:
@@ -122,7 +134,6 @@ def _show(turn: Turn, message: Value, kind: str, when: float | None, following: 
     gone = [i for i in items(message.get("conversationHistoryDeletedRange")) if isinstance(i, int)]
     if len(gone) == 2:
         turn.removed = (gone[0], gone[1])
-    until = instant_ms(following[0].get("ts")) if following else None
     shown = Shown(kind, said, when, until, asked="ask" in message and message.get("type") == "ask")
     last = turn.shown[-1] if turn.shown else None
     if last is not None and last.kind == kind and last.said == said:
