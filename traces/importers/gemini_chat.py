@@ -119,7 +119,7 @@ class Chat:
                 self._messages[key] = known._replace(value=value)
         gone = not set(self._current) <= set(keys)
         if gone:
-            self._steps.append(keys)
+            self._steps.append(list(keys))
         else:
             self._steps.extend(k for k in keys if k not in self._current)
         self._current = keys

@@ -239,7 +239,8 @@ class Session:
             self._notes.add(None, "a response has no usage: its prompt size is estimated")
         latency = self._latencies.get(response_id)
         if exchange.end is not None and latency is not None:
-            exchange.start, exchange.marks["start"] = exchange.end - latency, "derived"
+            exchange.start = exchange.end - latency
+            exchange.marks.pop("start", None)
 
     def _statistics(self, exchange: Exchange, usage: Json) -> None:
         exchange.prompt = count(usage.get("prompt_tokens"), self._notes, None, "prompt_tokens") or None

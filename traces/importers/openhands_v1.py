@@ -41,7 +41,7 @@ def read_conversation(state: Path, folder: Path | None) -> Imported:
     counted = {f.response for c in children for f in c.figures}
     own = main.sub_agents(counted)
     adopt(main.writer.thread, [*threads, *own], AGENT_TOOLS)
-    found = [main.writer.thread, *threads, *own, *(s for c in (main, *children) for s in c.side)]
+    found = [main.writer.thread, *threads, *own]
     tell_apart(found)
     if not any(t.exchanges for t in found):
         main.notes.add(None, "holds no request to a model: nothing to replay")
@@ -94,8 +94,6 @@ class Conversation:
         self.offset: float = self._zone() if self.zoned else inherited
         self.writer = ThreadWriter("main" if parent is None else (folder or state).name)
         self.first: float | None = None
-        self.side: list[ThreadDraft] = []
-        """Requests beside the conversation: compactions, titles."""
         self._own = parent is None
         self._history = History()
         self._schemas: ToolSchemas | None = None
@@ -126,8 +124,7 @@ class Conversation:
         self._lost(None)
         for figures in self.figures:
             if not figures.used and not figures.usage_id.startswith(SUB_AGENT):
-                condenser = figures.usage_id == "condenser"
-                self._beside(figures, "compaction" if condenser else "auxiliary", figures.usage_id)
+                self._beside(figures, "compaction" if figures.usage_id == "condenser" else "auxiliary")
         if not self._own:
             self.writer.thread.name = self.writer.thread.role = "agent"
         self.writer.finish()
@@ -243,7 +240,7 @@ class Conversation:
         response = text(event.get("llm_response_id"))
         figures = next((f for f in self.figures if response and f.response == response and not f.used), None)
         if figures is not None:
-            self._beside(figures, "compaction", figures.usage_id)
+            self._beside(figures, "compaction")
         offset = event.get("summary_offset")
         forgotten = strings(event.get("forgotten_event_ids")) or strings(event.get("forgotten_events"))
         context = self._history.condense(
@@ -251,14 +248,9 @@ class Conversation:
         )
         self.writer.compacted(context, when)
 
-    def _beside(self, figures: Figures, kind: CallKind, name: str) -> None:
-        writer = ThreadWriter(f"{self.writer.thread.key}-{name}-{len(self.side)}")
-        writer.thread.name = writer.thread.role = name
-        writer.thread.background = True
-        exchange = writer.request(0)
-        exchange.kind = kind
-        figures.fill(exchange)
-        self.side.append(writer.finish())
+    def _beside(self, figures: Figures, kind: CallKind) -> None:
+        start = None if figures.end is None or figures.latency is None else figures.end - figures.latency
+        figures.fill(self.writer.aside(0, kind, start))
 
     def sub_agents(self, known: set[str]) -> list[ThreadDraft]:
         """Sub-agents of which only the counts are here; `known` are the responses of those whose events are."""

@@ -67,7 +67,7 @@ def read_session(main: Path, transcripts: Sequence[Path]) -> Imported:
         chats.append(chat)
     root = chats[0]
     children = _sub_agents(root, chats[1:], transcripts)
-    threads = [root.writer.thread, *(t for t in children if t.exchanges), *root.auxiliary]
+    threads = [root.writer.thread, *(t for t in children if t.exchanges)]
     adopt(root.writer.thread, [t for t in children if t.exchanges], AGENT_TOOLS)
     tell_apart(threads)
     problems = tuple(p for c in chats for p in c.notes.all())

@@ -33,7 +33,6 @@ class Chat:
         self.writer = ThreadWriter(key)
         self.session = self.version = self.folder = self.agent = ""
         self.first: float | None = None
-        self.auxiliary: list[ThreadDraft] = []
         self._responses: list[Event] = []
         """Answers whose assistant record has not come."""
         self._runs: list[Event] = []
@@ -73,7 +72,7 @@ class Chat:
         if last is not None and self.writer.pending and arrived is not None and (last.start or 0.0) >= arrived - 1:
             self._lost_turn(last)
         for event in self._responses:
-            self.auxiliary.append(self._alone(event))
+            self._told(self.writer.aside(event.line, "auxiliary", event.start), event)
         self.writer.finish()
 
     def sub_agents(self) -> list[ThreadDraft]:
@@ -125,7 +124,7 @@ class Chat:
         parts = genai.parts_of(table(value.get("message")).get("parts"))
         output = Draft("assistant", tuple(genai.shown(parts)), tuple(genai.thoughts(parts)), tuple(genai.asked(parts)))
         usage = table(value.get("usageMetadata"))
-        last = self.writer.thread.exchanges[-1] if self.writer.thread.exchanges else None
+        last = next((e for e in reversed(self.writer.thread.exchanges) if not e.aside), None)
         if not usage and not self.writer.pending and last is not None and last.output is not None:
             # a sub-agent's transcript writes each tool call of an answer as a record of its own
             old = last.output
@@ -232,9 +231,8 @@ class Chat:
     def _compacted(self, payload: dict[str, object], when: float | None) -> None:
         """The conversation goes on from a summary; the request that wrote it is the last one without a record."""
         if self._responses:
-            exchange = self.writer.request(self._responses[-1].line, alone=True)
-            exchange.kind = "compaction"
-            self._told(exchange, self._responses.pop())
+            event = self._responses.pop()
+            self._told(self.writer.aside(event.line, "compaction", event.start), event)
         history = [d for content in tables(payload.get("compressedHistory")) for d in genai.drafts_of(content)]
         known = {d.tool_call_id for d in history if d.tool_call_id}
         waiting = [d for d in self.writer.pending if not d.tool_call_id or d.tool_call_id not in known]
@@ -242,16 +240,6 @@ class Chat:
             self.writer.compacted([*history, *waiting], when)
             self._history = [*history, *waiting]
             self._lengths.clear()
-
-    def _alone(self, event: Event) -> ThreadDraft:
-        """A request beside the conversation: a title, a suggestion. Only its figures are known."""
-        writer = ThreadWriter(f"{self.writer.thread.key}-auxiliary-{len(self.auxiliary)}")
-        writer.thread.name = writer.thread.role = "auxiliary"
-        writer.thread.background = True
-        exchange = writer.request(event.line)
-        exchange.kind = "auxiliary"
-        self._told(exchange, event)
-        return writer.finish()
 
     def _counted(self, key: str, events: list[Event]) -> ThreadDraft:
         writer = ThreadWriter(key)
@@ -267,4 +255,5 @@ def _timed(exchange: Exchange, event: Event) -> None:
         exchange.end = event.end
         exchange.marks.pop("end", None)
     if event.start is not None:
-        exchange.start, exchange.marks["start"] = event.start, "derived"
+        exchange.start = event.start
+        exchange.marks.pop("start", None)

@@ -49,8 +49,8 @@ def read(path: Path) -> Imported:
 def _header(value: Json, attempt: Json, thread: ThreadDraft, path: Path, name: str) -> Header:
     info = table(attempt.get("info"))
     model = _model(value.get("replay_config"))
-    task = next((d for d in thread.exchanges[0].fresh if d.role == "user"), None)
-    said = "\n".join(p.text or "" for p in task.pieces) if task else ""
+    typed = ["\n".join(p.text or "" for p in d.pieces) for d in thread.exchanges[0].fresh if d.role == "user"]
+    said = next((t for t in typed if _TASK in t), typed[0] if typed else "")
     return Header(
         id=name,
         agent=NAME,

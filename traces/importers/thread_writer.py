@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from windtunnel.traces.importers.pieces import Asked, Draft, Exchange, Piece, ThreadDraft, Tool, text_piece
 from windtunnel.traces.importers.records import dumps
+from windtunnel.traces.model import CallKind
 
 
 class ThreadWriter:
@@ -66,36 +67,47 @@ class ThreadWriter:
     def compacted(self, context: Sequence[Draft], when: float | None) -> None:
         """The context becomes another one; what waited for an answer still does, where `context` holds it."""
         self._pending = list(context)
-        self._reset = bool(self.thread.exchanges)
+        self._reset = any(not e.aside for e in self.thread.exchanges)
         if when is not None:
             self._arrived = max(self._arrived or 0.0, when)
 
     def rewound(self, context: Sequence[Draft]) -> None:
         """The context is an earlier one again and nothing waits for an answer."""
         self._pending = list(context)
-        self._reset = bool(self.thread.exchanges)
+        self._reset = any(not e.aside for e in self.thread.exchanges)
         self._arrived = self._asked_at = None
         self._timeless = self._human = False
 
-    def request(self, line: int, *, alone: bool = False) -> Exchange:
-        """The exchange that takes what waits; `alone` leaves it waiting (a compaction of what was before)."""
-        fresh: list[Draft] = [] if alone else self._pending
+    def request(self, line: int) -> Exchange:
+        """The exchange that takes what waits."""
         known = self._arrived is not None and not self._timeless
         exchange = Exchange(
-            key=f"{self.thread.key}-{len(self.thread.exchanges)}",
+            key=self._key(),
             line=line,
-            fresh=fresh,
+            fresh=self._pending,
             start=self._arrived if known else None,
             arrived=self._arrived,
-            marks={"start": "derived"} if known or (not fresh and self.thread.exchanges) else {},
+            asked_at=self._asked_at,
+            human=self._human,
+            reset=self._reset,
+            marks={"start": "derived"} if known or (not self._pending and self.thread.exchanges) else {},
         )
         self.thread.exchanges.append(exchange)
-        if not alone:
-            exchange.asked_at, exchange.human, exchange.reset = self._asked_at, self._human, self._reset
-            self._pending = []
-            self._arrived = self._asked_at = None
-            self._timeless = self._human = self._reset = False
+        self._pending = []
+        self._arrived = self._asked_at = None
+        self._timeless = self._human = self._reset = False
         return exchange
+
+    def aside(self, line: int, kind: CallKind, start: float | None) -> Exchange:
+        """A request with a prompt of its own, in its place by its start: a title, a compaction."""
+        exchange = Exchange(key=self._key(), line=line, kind=kind, aside=True, start=start)
+        later = (i for i, e in enumerate(self.thread.exchanges) if (e.start or 0.0) > (start or 0.0))
+        at = len(self.thread.exchanges) if start is None else next(later, len(self.thread.exchanges))
+        self.thread.exchanges.insert(at, exchange)
+        return exchange
+
+    def _key(self) -> str:
+        return f"{self.thread.key}-{len(self.thread.exchanges)}"
 
     def asked(self, exchange: Exchange, tool: Tool) -> bool:
         """Whether a tool run that the answer asks for is new; it is noted then."""
@@ -124,7 +136,7 @@ def _estimate_prompts(thread: ThreadDraft) -> None:
         return
     held = front = 0
     carried: Draft | None = None
-    for number, exchange in enumerate(thread.exchanges):
+    for number, exchange in enumerate(e for e in thread.exchanges if not e.aside):
         if exchange.reset:
             held = front
         elif carried is not None:
