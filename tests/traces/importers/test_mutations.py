@@ -4,6 +4,7 @@ import json
 import random
 import time
 from collections.abc import Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ def mutate_value(value: Any, rng: random.Random) -> Any:
         if rng.random() < 0.3:
             del holder[where[-1]]
         else:
-            holder[where[-1]] = rng.choice(NONSENSE)
+            holder[where[-1]] = deepcopy(rng.choice(NONSENSE))
     return value
 
 
