@@ -87,6 +87,46 @@ def test_there_is_one_stream_of_events(pair):
     assert json.loads((pair[0][0] / "run.json").read_text())["worker_pids"] == []
 
 
+def sessions_of(run_dir):
+    """What was replayed, by session. Which agent takes the next one depends on who is done first."""
+    starts = [e for e in events_of(run_dir) if isinstance(e, ev.SessionStart)]
+    return {e.session: (e.trace, e.copy, e.first_turn, e.calls_total, round(e.work, 9)) for e in starts}
+
+
+def calls_of(run_dir):
+    """What was asked and how much was answered, by session, thread and call."""
+    ends = [e for e in events_of(run_dir) if isinstance(e, ev.CallEnd)]
+    return {
+        (e.session, e.thread, e.call): (e.expected_prompt_tokens, e.prompt_tokens, e.pinned_tokens, e.completion_tokens)
+        for e in ends
+    }
+
+
+def test_sessions_and_calls_are_the_same_by_one_process_and_by_two(pair):
+    """All that both runs came to: which calls the budget still covers depends on who is done first."""
+    for facts, least in ((sessions_of, 8), (calls_of, 25)):
+        one, two = (facts(run_dir) for run_dir, _ in pair)
+        both = one.keys() & two.keys()
+        assert len(both) >= least
+        assert {key: one[key] for key in both} == {key: two[key] for key in both}
+
+
+def test_the_merged_stream_tells_each_thing_once_and_in_order(pair):
+    events = events_of(pair[1][0])
+    place = {}
+    for event in events:
+        if isinstance(event, ev.CallStart | ev.CallEnd):
+            key = event.request_id, type(event)
+            assert key not in place
+            place[key] = event.seq
+    begun = [request for request, kind in place if kind is ev.CallStart]
+    assert len(place) == 2 * len(begun)
+    assert all(place[request, ev.CallStart] < place[request, ev.CallEnd] for request in begun)
+    for end in (e for e in events if isinstance(e, ev.CallEnd)):
+        # Times of another process are of the same clock.
+        assert end.t_intended <= end.t_sent <= end.t_first <= end.t_last <= end.t_end <= end.t
+
+
 @pytest.fixture(scope="module")
 def under_way(tmp_path_factory, server):
     """Runs of two client processes in their middle, by what will happen to them."""
