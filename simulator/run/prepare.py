@@ -3,6 +3,7 @@
 Everything that tokenises, renders or measures happens here, before the run; a turn then only joins ready bytes.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
@@ -28,10 +29,27 @@ PROOFS = 4
 """A session whose largest call turns out too long is fitted again with less room, at most this often."""
 NEAR = 0.01
 """A largest call off by more than this share of its recorded prompt is rendered again with counted texts."""
+TELL_S = 5.0
+"""A preparation that takes long tells how far it is this often."""
 PREPARE_S, PROOF_S = 600.0, 2.0
 """All questions of a preparation together take at most so long, and so much longer for each session."""
 SPARE = 16
 """Tokens of extra room when a session is fitted again."""
+
+
+class Seldom:
+    """Tells how far something is, every few seconds at most."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk = talk
+        self._loop = asyncio.get_running_loop()
+        self._next = self._loop.time() + TELL_S
+
+    def __call__(self, text: str) -> None:
+        now = self._loop.time()
+        if now >= self._next:
+            self._talk(text)
+            self._next = now + TELL_S
 
 
 class Isolation(Struct, frozen=True):
@@ -161,6 +179,7 @@ async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_
     tokenizer = Tokenizer(link.session, link.root, resolved.model) if resolved.capabilities.tokenize else None
     fitted = _fit(config, traces, limit)
     isolation = await isolate(config, link, run_id)
+    seldom = Seldom(talk)
     talk("learning how the server counts tokens")
     tag_tokens, salt_tokens = await _label_tokens(tokenizer, isolation, run_id)
     rendering = await learn_rendering(
@@ -169,6 +188,7 @@ async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_
         [trace for _, trace in fitted] if route == "chat" else (),
         salt_tokens=salt_tokens,
         tag_tokens=tag_tokens,
+        progress=lambda done, total: seldom(f"counted {done / 1e6:.1f} of {total / 1e6:.1f} MB of recorded text"),
     )
     options = _options(config, route, resolved, isolation)
     talk(f"preparing {len(fitted)} sessions")
@@ -176,8 +196,9 @@ async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_
     proven: dict[str, int] = {}
     changed = 0
     prove = Proof(config, route, rendering, options, limit, tokenizer)
-    for original, trace in fitted:
+    for number, (original, trace) in enumerate(fitted):
         result = await prove.trace(trace)
+        seldom(f"prepared {number + 1} of {len(fitted)} sessions")
         if result is not None:
             prepared.append(result[0])
             proven[trace.header.id] = result[1]

@@ -1,5 +1,6 @@
 """A server that answers like vLLM 0.32.0 where asked to, and like a bare OpenAI server elsewhere. Test code only."""
 
+import asyncio
 import re
 import zlib
 from dataclasses import dataclass, field
@@ -30,6 +31,12 @@ kv_cache_size_tokens="8960",num_gpu_blocks="70"} 1.0
 """
 
 
+def _set_event() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event
+
+
 @dataclass
 class FakeEngine:
     """What the server has and says."""
@@ -53,6 +60,8 @@ class FakeEngine:
     continuous: bool = True
     refuses: tuple[str, ...] = ()
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    deaf: asyncio.Event = field(default_factory=_set_event)
+    """Cleared, `/tokenize` does not answer."""
     template: dict[str, int] = field(default_factory=lambda: {"system": 4, "user": 5, "assistant": 6, "tool": 9})
 
     def app(self) -> web.Application:
@@ -110,6 +119,7 @@ class FakeEngine:
         """One token a word, special tokens apart; each message and each tool costs a fixed extra."""
         body = await request.json()
         self.bodies.append(body)
+        await self.deaf.wait()
         if "prompt" in body:
             words = WORD.findall(body["prompt"])
         elif any(m["role"] in self.refuses for m in body["messages"]):

@@ -252,6 +252,41 @@ async def test_a_template_that_refuses_the_messages_is_heard_before_the_run(link
         await prepared(link, chain("a"), talk=later, api="chat")
 
 
+async def test_a_preparation_that_takes_long_tells_how_far_it_is(linked, monkeypatch):
+    link, _ = await linked()
+    monkeypatch.setattr("windtunnel.simulator.run.prepare.TELL_S", 0.0)
+    texts = chain("r")
+    block = msgspec.structs.replace(texts.blocks[0], text="word " * 100, tokens=100)
+    texts = msgspec.structs.replace(texts, blocks=(block, *texts.blocks[1:]))
+    told = []
+    await prepared(link, texts, chain("b"), api="chat", talk=told.append)
+    assert told[:2] == ["learning how the server counts tokens", "counted 0.0 of 0.0 MB of recorded text"]
+    assert told[-3:] == ["preparing 2 sessions", "prepared 1 of 2 sessions", "prepared 2 of 2 sessions"]
+    # In a quick one nothing of that is said.
+    monkeypatch.undo()
+    told.clear()
+    await prepared(link, texts, chain("b"), api="chat", talk=told.append)
+    assert told == ["learning how the server counts tokens", "preparing 2 sessions"]
+
+
+async def test_a_server_that_stops_answering_in_a_preparation_is_named_and_given_up(linked, monkeypatch):
+    link, engine = await linked()
+    monkeypatch.setattr("windtunnel.simulator.run.prepare.PREPARE_S", 0.3)
+    monkeypatch.setattr("windtunnel.simulator.run.prepare.PROOF_S", 0.0)
+    monkeypatch.setattr("windtunnel.simulator.engines.patience.QUIET_S", 0.05)
+    told = []
+
+    def later(said):
+        told.append(said)
+        if said.startswith("learning"):
+            engine.deaf.clear()
+
+    with pytest.raises(EngineError, match="not all questions before the run were answered"):
+        await prepared(link, chain("a"), api="chat", talk=later)
+    engine.deaf.set()
+    assert f"waiting for {link.root}/tokenize: no answer for 0 s" in told
+
+
 async def test_without_tokenize_stored_figures_stand_in(linked):
     link, _ = await linked(tokenize=False)
     got = await prepared(link, chain("a"))
