@@ -213,9 +213,12 @@ def _thread(i: int, draft: ThreadDraft, ids: dict[str, int], owner: dict[str, in
     if i == 0:
         return Thread(id=0, name=draft.name)
     spawn = owner.get(draft.tool_call_id or "")
+    own = next((c for c in calls if c.thread == i), None)
     if spawn is not None and calls[spawn].thread == i:
         spawn = None
-    first = next((c.start_s for c in calls if c.thread == i), None)
+    if spawn is not None and own is not None and own.id < spawn:
+        spawn = None
+    first = None if own is None else own.start_s
     begun = None if spawn is None else calls[spawn].end_s
     delay = 0.0 if first is None else first - begun if begun is not None else first if spawn is None else 0.0
     parent = calls[spawn].thread if spawn is not None else ids.get(draft.parent or "", 0)

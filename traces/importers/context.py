@@ -114,7 +114,8 @@ class Context:
         if turn.reset:
             edits.append("reset")
             front = self._sums[1] if self._ledger.role(self._ids[0]) == "system" else 0
-            return self._cut(min(front, max(0, target - visible)))
+            # what the cache proves to be there stays, however long the new text seems
+            return self._cut(min(front, max(0, target - visible, min(turn.proven, target))))
         keep = len(self._ids)
         if turn.human and self._reasoning_explains(target, visible):
             edits.append("dropped_reasoning")

@@ -21,6 +21,8 @@ from windtunnel.traces.importers.salvage import read_document
 
 SQLITE = b"SQLite format 3\0"
 _TABLES = frozenset({"session", "message", "part"})
+_DAMAGED = (sqlite3.Error, UnicodeDecodeError)
+"""Python decodes SQLite's messages, which quote what is damaged."""
 _MADE = re.compile(rb"CREATE TABLE\W+(\w+)\W")
 _MOST_GROWTH = 64
 """A header that names a size so many times larger is itself damaged."""
@@ -52,7 +54,7 @@ def is_database(path: Path, head: bytes) -> bool:
     try:
         with closing(_open(path)) as connection:
             names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error:
+    except _DAMAGED:
         # damaged: the first pages may name the tables, else the file's name has to do
         return {n.decode() for n in _MADE.findall(head)} >= _TABLES or path.name.startswith("opencode")
     return {n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names} >= _TABLES
@@ -95,7 +97,7 @@ def read_database(path: Path, notes: Notes) -> list[Stored]:
                 return _sessions(connection, path, notes)
         except OSError as e:
             notes.add(None, f"cannot be read: {e.strerror or e}")
-        except sqlite3.Error as e:
+        except _DAMAGED as e:
             notes.add(None, f"the database cannot be opened: {e}")
     return []
 
@@ -149,7 +151,7 @@ def _rows(
     wanted = ", ".join(f'"{c}"' for c in columns)
     try:
         yield from connection.execute(f'SELECT {wanted} FROM "{name}"')  # noqa: S608
-    except sqlite3.Error as e:
+    except _DAMAGED as e:
         notes.add(None, f"the database is damaged in table {name}, what comes after is lost: {e}")
 
 
@@ -194,7 +196,7 @@ def read_tree(path: Path, notes: list[Notes]) -> Stored | None:
 
 def _plain(name: str) -> bool:
     """An id that can be the name of a file, and nothing else."""
-    return _PLAIN.fullmatch(name) is not None
+    return _PLAIN.fullmatch(name) is not None and len(name) < 200
 
 
 def _file(path: Path, notes: list[Notes]) -> dict[str, object]:

@@ -146,6 +146,8 @@ def _put(path: Path, value: Json) -> Path:
 
 def write_database(path: Path, sessions: list[Json]) -> Path:
     with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA synchronous = OFF")
+        db.execute("PRAGMA journal_mode = OFF")
         db.execute("CREATE TABLE session (id text, parent_id text, title text, version text, directory text)")
         db.execute("CREATE TABLE message (id text, session_id text, data text)")
         db.execute("CREATE TABLE part (id text, message_id text, data text)")
