@@ -10,7 +10,7 @@ from windtunnel.traces.importers.chat_messages import draft_of, plain, take_usag
 from windtunnel.traces.importers.documents import read_document
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.pieces import Draft, ThreadDraft, Tool, title_of
-from windtunnel.traces.importers.records import Notes, believed, items, table, tables, text
+from windtunnel.traces.importers.records import Notes, instant_s, items, table, tables, text
 from windtunnel.traces.importers.thread_writer import ThreadWriter
 from windtunnel.traces.model import Header
 
@@ -69,12 +69,12 @@ class Run:
         self._waiting: list[Tool] = []
 
     def read(self, message: Json) -> None:
-        role = message.get("role")
+        role = text(message.get("role"))
         extra = table(message.get("extra"))
         if role == "assistant":
             self._answer(message, extra)
         elif role in _SPOKEN:
-            self._input(message, _moment(extra.get("timestamp")))
+            self._input(message, instant_s(extra.get("timestamp")))
         elif role != "exit":
             self._notes.add(None, "a message of no known role was left out")
 
@@ -96,11 +96,11 @@ class Run:
         response = table(extra.get("response"))
         exchange = self.writer.request(0)
         exchange.output = draft_of(message)
-        exchange.end = _moment(extra.get("timestamp"))
+        exchange.end = instant_s(extra.get("timestamp"))
         exchange.model = text(response.get("model")) or self._model or None
         choice = next(tables(response.get("choices")), {})
         exchange.stop = text(choice.get("finish_reason")) or None
-        created = _moment(response.get("created"))
+        created = instant_s(response.get("created"))
         if exchange.start is None and len(self.writer.thread.exchanges) == 1 and created is not None:
             # whole seconds, by the server's clock
             exchange.start = created if exchange.end is None else min(created, exchange.end)
@@ -115,8 +115,3 @@ class Run:
             tool = Tool(tool_id, name, start=exchange.end, mark="derived")
             if self.writer.asked(exchange, tool) and not exchange.output.calls:
                 self._waiting.append(tool)
-
-
-def _moment(value: object) -> float | None:
-    """Unix seconds."""
-    return believed(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None

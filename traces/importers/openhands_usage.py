@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from windtunnel.traces.importers.pieces import Draft, Exchange
-from windtunnel.traces.importers.records import Notes, believed, count, seconds, table, tables, text
+from windtunnel.traces.importers.records import Notes, count, instant_s, seconds, table, tables, text
 
 SUB_AGENT = ("task:", "delegate:")
 """Usage ids under which a sub-agent's counts stand with its parent's."""
@@ -52,7 +52,7 @@ def _of(usage_id: str, metrics: dict[str, object], notes: Notes) -> Iterator[Fig
         text(r.get("response_id")): seconds(r.get("latency")) for r in tables(metrics.get("response_latencies"))
     }
     costs = list(tables(metrics.get("costs")))
-    moments = [_moment(c.get("timestamp")) for c in costs] if len(costs) == len(usages) else [None] * len(usages)
+    moments = [instant_s(c.get("timestamp")) for c in costs] if len(costs) == len(usages) else [None] * len(usages)
     for usage, end in zip(usages, moments, strict=True):
         counts = [
             count(usage.get(name), notes, None, name)
@@ -78,7 +78,3 @@ def _of(usage_id: str, metrics: dict[str, object], notes: Notes) -> Iterator[Fig
             end=end,
             latency=latencies.get(response),
         )
-
-
-def _moment(value: object) -> float | None:
-    return believed(float(value)) if isinstance(value, int | float) and not isinstance(value, bool) else None

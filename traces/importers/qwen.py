@@ -30,7 +30,7 @@ def detect(path: Path, head: bytes) -> bool:
             value = table(parse_json(raw))
         except ValueError:
             continue
-        if "sessionId" not in value or "parentUuid" not in value or value.get("type") not in _TYPES:
+        if "sessionId" not in value or "parentUuid" not in value or text(value.get("type")) not in _TYPES:
             continue
         if isinstance(table(value.get("message")).get("parts"), list) or "systemPayload" in value:
             return True

@@ -85,7 +85,7 @@ class Chat:
             del self._history[length:]
             self.writer.rewound(self._history)
         drafts = genai.drafts_of({"role": "user", "parts": table(value.get("message")).get("parts")})
-        typed = value.get("subtype") not in _NOT_TYPED
+        typed = text(value.get("subtype")) not in _NOT_TYPED
         for draft in drafts:
             if typed and draft.role == "user":
                 self.writer.typed(draft, when)

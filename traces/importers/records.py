@@ -166,6 +166,13 @@ def instant_ms(value: object) -> float | None:
     return believed(value / 1000) if abs(value) <= _LATEST * 1000 else None
 
 
+def instant_s(value: object) -> float | None:
+    """Unix time in seconds, given as a number; None for anything else, and outside 2020-2100."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return believed(float(value)) if abs(value) <= _LATEST else None
+
+
 def believed(unix: float) -> float | None:
     return unix if _EARLIEST <= unix <= _LATEST else None
 

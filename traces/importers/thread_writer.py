@@ -126,6 +126,9 @@ class ThreadWriter:
             if exchange.completion is None and not exchange.aborted:
                 exchange.completion = max(1, output.visible() + output.hidden() if output else 1)
                 exchange.marks["completion"] = "estimated"
+            for tool in exchange.tools:
+                if tool.start is not None and tool.end is not None:
+                    tool.start = min(tool.start, tool.end)
         _estimate_prompts(self.thread)
         return self.thread
 
@@ -162,27 +165,46 @@ def adopt(parent: ThreadDraft, children: Sequence[ThreadDraft], names: frozenset
     """Tie sub-agents' threads to the tool runs of their parent that started them, and let the parent join them.
 
     By the tool call that the source names, else by time: the first run of a tool in `names`, not yet taken, during
-    which the thread began.
+    which the thread began. One that began before the call which is said to start it stays untied.
     """
-    runs = [tool for exchange in parent.exchanges for tool in exchange.tools]
     taken = {child.tool_call_id for child in children if child.tool_call_id}
     for child in sorted(children, key=lambda c: _began(c) or 0.0):
         child.parent = parent.key
-        began = _began(child)
-        for tool in runs:
-            during = began is not None and tool.start is not None and tool.start - 1 <= began <= (tool.end or began)
-            if child.tool_call_id == tool.id or (
-                child.tool_call_id is None and tool.id not in taken and tool.name in names and during
-            ):
-                child.tool_call_id = tool.id
+        reached = 0.0
+        for before, exchange in zip([None, *parent.exchanges], parent.exchanges, strict=False):
+            held = before.end if before is not None and "start" in exchange.marks else None
+            reached = max(reached, exchange.start or 0.0, held or 0.0)
+            tool = next((t for t in exchange.tools if _started(child, t, names, taken)), None)
+            if tool is not None and _tied(child, exchange, tool, reached):
                 taken.add(tool.id)
-                tool.thread = child.key
                 _join(parent, child, tool)
                 break
+        else:
+            child.tool_call_id = None
 
 
 def _began(thread: ThreadDraft) -> float | None:
     return next((e.start for e in thread.exchanges if e.start is not None), None)
+
+
+def _started(child: ThreadDraft, tool: Tool, names: frozenset[str], taken: set[str]) -> bool:
+    if child.tool_call_id is not None:
+        return child.tool_call_id == tool.id
+    began = _began(child)
+    during = began is not None and tool.start is not None and tool.start - 1 <= began <= (tool.end or began)
+    return tool.id not in taken and tool.name in names and during
+
+
+def _tied(child: ThreadDraft, exchange: Exchange, tool: Tool, reached: float) -> bool:
+    """Whether a thread can have been started by a tool of an exchange that starts at `reached` at the earliest."""
+    first = child.exchanges[0]
+    if first.start is None:
+        first.start = tool.start if tool.start is not None else exchange.end
+        first.marks["start"] = "derived"
+    if (first.start or 0.0) < reached:
+        return False
+    child.tool_call_id, tool.thread = tool.id, child.key
+    return True
 
 
 def _join(parent: ThreadDraft, child: ThreadDraft, tool: Tool) -> None:
