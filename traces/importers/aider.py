@@ -85,7 +85,9 @@ class _Reader:
             if self._said:
                 self._answer(number, None)
             self._typed.append(line.removeprefix(_TYPED).strip())
-        elif line.startswith(">"):
+            return
+        self._asked()
+        if line.startswith(">"):
             if (tokens := _TOKENS.match(line)) is not None:
                 self._answer(number, tokens)
             elif (model := _MODEL.match(line)) is not None:
@@ -96,13 +98,17 @@ class _Reader:
             self._said.append(line)
 
     def finish(self) -> None:
+        self._asked()
         self._answer(0, None)
 
-    def _answer(self, number: int, tokens: re.Match[str] | None) -> None:
-        said, self._said = "\n".join(self._said).strip(), []
+    def _asked(self) -> None:
+        """What was typed in one go; a command goes to the program and not to the model."""
         typed, self._typed = "\n".join(self._typed).strip(), []
         if typed and not (typed.startswith("/") and not typed.startswith(_ASKING)):
             self.chat.add(Draft("user", (text_piece(typed),)), None, human=True)
+
+    def _answer(self, number: int, tokens: re.Match[str] | None) -> None:
+        said, self._said = "\n".join(self._said).strip(), []
         if tokens is None and not said:
             return
         exchange = Exchange(key=f"line {number or 'end'}", line=number, model=self.model)

@@ -6,6 +6,7 @@ sub-agents (`agent:...`) and the requests that the client makes for itself apart
 the user asked for them; tool results never.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from windtunnel.traces.importers.conversation import Conversation
@@ -15,9 +16,12 @@ from windtunnel.traces.importers.records import MOST_TOKENS, Notes, count, secon
 from windtunnel.traces.model import CallKind, digest_of
 
 _MAIN = ("", "repl_main_thread", "sdk", "main")
-_AGENT = "agent:"
+_AGENT, _COMPACT = "agent:", "compact"
 _HIDDEN = "<REDACTED>"
+_STARTS_AGENTS = ("Task", "Agent")
 CHARS_PER_TOKEN = 4.0
+SLACK_S = 0.05
+"""A tool's event may say that it began a little before the answer had ended."""
 ARGUMENT_TOKENS = 40
 """Of a tool call whose arguments are not logged."""
 
@@ -44,7 +48,26 @@ class Events:
                 self._notes.add(event.line, "a request that failed is not part of the session")
             elif event.name == "subagent_completed":
                 self._completed(event)
+        self._link()
         return list(self._chats.values())
+
+    def _link(self) -> None:
+        """A sub-agent belongs to the first run of a tool that starts one, not yet taken, during which it began."""
+        runs = [t for t in self._chats[""].tools.values() if t.name in _STARTS_AGENTS]
+        for chat in list(self._chats.values())[1:]:
+            first = next((e.start or e.end for e in chat.thread.exchanges), None)
+            for run in runs:
+                inside = first is not None and run.start is not None and run.end is not None
+                if inside and run.thread is None and (run.start or 0.0) <= (first or 0.0) <= (run.end or 0.0):
+                    run.thread, run.blocking = chat.thread.key, True
+                    chat.thread.tool_call_id, chat.thread.background = run.id, False
+                    answered = (
+                        e for e in self._chats[""].thread.exchanges if (e.start or e.end or 0.0) >= (run.end or 0.0)
+                    )
+                    after = next(answered, None)
+                    if after is not None:
+                        after.joins.append(chat.thread.key)
+                    break
 
     def _chat(self, source: str) -> Conversation:
         chat = self._chats.get(source)
@@ -55,17 +78,18 @@ class Events:
         return chat
 
     def _tools_of_requests(self) -> dict[int, list[Signal]]:
-        """A tool belongs to the last request before it ended; events do not say which agent ran it."""
+        """A tool belongs to the last answer before it began; events do not say which agent ran it."""
+        turns = [at for at, e in enumerate(self._events) if e.name == "api_request" and _kind(e) == "turn"]
+        ends = [self._events[at].end or 0.0 for at in turns]
         out: dict[int, list[Signal]] = {}
-        last: int | None = None
-        for at, event in enumerate(self._events):
-            if event.name == "api_request" and _kind(event) == "turn":
-                last = at
-            elif event.name == "tool_result":
-                if last is None:
+        for event in self._events:
+            if event.name == "tool_result":
+                begun = _began(event)
+                number = bisect_right(ends, (event.end if begun is None else begun + SLACK_S) or 0.0) - 1
+                if number < 0:
                     self._notes.add(event.line, "a tool ran before any request that is logged; left out")
                 else:
-                    out.setdefault(last, []).append(event)
+                    out.setdefault(turns[number], []).append(event)
         return out
 
     def _prompt(self, event: Signal, at: int) -> None:
@@ -85,8 +109,7 @@ class Events:
         fresh = self._count(event, "input_tokens")
         cached = self._count(event, "cache_read_tokens")
         created = self._count(event, "cache_creation_tokens")
-        took = _number(figures.get("duration_ms"))
-        start = event.end - took / 1000 if event.end is not None and took is not None else None
+        start = _began(event)
         prompt = (fresh or 0) + (cached or 0) + (created or 0)
         if not prompt:
             self._notes.add(line, "the request names no prompt tokens: its prompt size is estimated")
@@ -108,10 +131,14 @@ class Events:
         calls = tuple(self._asked(tool, number, at) for number, tool in enumerate(tools))
         said = max(0, (exchange.completion or 0) - sum(c.arguments.tokens for c in calls))
         words = (Piece(digest_of("otel", event.session, "output", str(at)), "prose", said),) if said else ()
+        if exchange.kind == "auxiliary":
+            # what the client asks for itself (a title, a suggestion) has a prompt of its own
+            exchange.aside, exchange.output = True, Draft("assistant", words) if words else None
+            chat.thread.exchanges.append(exchange)
+            return
         chat.answer(exchange, Draft("assistant", words, calls=calls), event.end)
         for tool, call in zip(tools, calls, strict=True):
-            length = _number(tool.attributes.get("duration_ms"))
-            begun = tool.end - length / 1000 if tool.end is not None and length is not None else None
+            begun = _began(tool)
             failed = text(tool.attributes.get("success")) == "false" or tool.attributes.get("success") is False
             chat.result(call.id, (), tool.end, start=begun, error=failed)
 
@@ -133,11 +160,16 @@ class Events:
         return count(int(written) if written.isdecimal() and len(written) < 20 else value, self._notes, event.line, key)
 
 
+def _began(event: Signal) -> float | None:
+    took = _number(event.attributes.get("duration_ms"))
+    return None if event.end is None or took is None else event.end - took / 1000
+
+
 def _kind(event: Signal) -> CallKind:
     source = text(event.attributes.get("query_source"))
     if source in _MAIN or source.startswith(_AGENT):
         return "turn"
-    return "compaction" if source == "compact" else "auxiliary"
+    return "compaction" if source == _COMPACT else "auxiliary"
 
 
 def _number(value: object) -> float | None:

@@ -156,11 +156,15 @@ class Spans:
         said = messages_of(span.attributes.get("gen_ai.output.messages"))
         if said:
             drafts = [m.draft for m in said]
+            asked = [c for d in drafts for c in d.calls]
+            known = {c.id for c in asked} | {c.name for c in asked}
+            # a tool that ran was asked for, also where the message does not show it
+            hidden = [_asked(tool, number) for number, tool in enumerate(tools)]
             return Draft(
                 "assistant",
                 tuple(p for d in drafts for p in d.pieces),
                 tuple(p for d in drafts for p in d.reasoning),
-                tuple(c for d in drafts for c in d.calls),
+                (*asked, *(c for c in hidden if c.id not in known and c.name not in known)),
             )
         calls = tuple(_asked(tool, number) for number, tool in enumerate(tools))
         rest = (exchange.completion or 0) - (exchange.reasoning or 0) - sum(c.arguments.tokens for c in calls)

@@ -165,8 +165,9 @@ class Session:
                 thought += self._piece(event.get("content_chars"), "reasoning", at, number, None)
         calls = []
         for number, tool in enumerate(tables(row.get("tools"))):
-            arguments = self._piece(tool.get("input_chars") or 2, "input", at, number, None)
-            calls.append(Asked(_tool_id(tool, at), text(tool.get("tool_name")) or "tool", arguments[0]))
+            told = self._piece(tool.get("input_chars"), "input", at, number, None)
+            arguments = told[0] if told else Piece(digest_of(NAME, self.id, "none", str(at), str(number)), "json", 1)
+            calls.append(Asked(_tool_id(tool, at), text(tool.get("tool_name")) or "tool", arguments))
         return Draft("assistant", tuple(pieces), tuple(thought), tuple(calls))
 
     def _piece(self, chars: object, what: str, at: int, number: int, line: int | None) -> tuple[Piece, ...]:
