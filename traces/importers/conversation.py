@@ -101,8 +101,13 @@ class Conversation:
         """What came since the last request."""
         return self._pending
 
-    def answer(self, exchange: Exchange, output: Draft, tools_start: float | None = None) -> Exchange:
-        """The model's message. An unknown start is the time when the last of the prompt came."""
+    def answer(
+        self, exchange: Exchange, output: Draft, tools_start: float | None = None, *, calls_dropped: bool = False
+    ) -> Exchange:
+        """The model's message. An unknown start is the time when the last of the prompt came.
+
+        `calls_dropped`: later prompts hold the message without its tool calls, which never ran.
+        """
         self.saw(exchange.start)
         self.saw(exchange.end)
         exchange.fresh, self._pending = self._pending, []
@@ -118,8 +123,10 @@ class Conversation:
         self._arrived = self._asked_at = None
         self._human = self._reset = False
         output = self._asked(exchange, output, tools_start)
+        if calls_dropped:
+            output = Draft(output.role, output.pieces, output.reasoning)
         empty = not (output.pieces or output.reasoning or output.calls)
-        exchange.output = None if empty and not exchange.completion else output
+        exchange.output = None if empty and (calls_dropped or not exchange.completion) else output
         if exchange.completion is None and not exchange.aborted:
             exchange.completion = max(1, output.visible() + output.hidden())
             exchange.marks["completion"] = "estimated"

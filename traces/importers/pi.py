@@ -243,7 +243,8 @@ class Session:
             notes.add(line, "the response has no usage: its prompt size is estimated")
         counted = bool(prompt)
         api = text(message.get("api"))
-        self.apis.add(api)
+        if counted:
+            self.apis.add(api)
         self._numbered += 1
         exchange = Exchange(
             key=str(self._numbered),
@@ -260,7 +261,8 @@ class Session:
             aborted=ended,
         )
         output = _output(message)
-        self.talk.answer(exchange, output, tools_start=end)
+        # a message that was stopped is sent again without its tool calls
+        self.talk.answer(exchange, output, None if ended else end, calls_dropped=ended)
         if exchange.output is not None:
             self._keep(value, Entry(exchange.output, end))
 

@@ -106,6 +106,20 @@ def test_commands_and_notes_of_the_client_are_no_prompts_of_a_person(tmp_path: P
     assert not any("secret" in t for t in shown)
 
 
+def test_a_stopped_answer_is_sent_again_without_its_tool_calls(tmp_path: Path) -> None:
+    log = [
+        *shop()[:-1],
+        answer("e8", "e7", (30, 31), (3, 2_150, 10, 30), [said("I will"), called("c9", "rm adder.py")], "aborted"),
+        user("e9", "e8", 40, "No"),
+        answer("e10", "e9", (40, 41), (3, 2_160, 20, 4), [said("Fine")]),
+    ]
+    trace = load(tmp_path / "s.jsonl", log)
+    assert [(r.tool_call_id, r.start_s, r.end_s) for r in trace.tool_runs][2:] == [("c9", None, None)]
+    assert "I will" in texts(trace, 3)
+    sent = next(ids for c, ids in trace.prompts() if c.id == 3)
+    assert [c.id for m in sent for c in trace.messages[m].tool_calls] == ["c1", "c2"]
+
+
 def test_an_image_is_a_stand_in(tmp_path: Path) -> None:
     log = shop()
     log[4]["message"]["content"].append({"type": "image", "mimeType": "image/png", "data": "AAAA"})

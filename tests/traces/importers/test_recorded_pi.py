@@ -68,12 +68,11 @@ def test_the_prompt_grows_as_the_cache_says(trace: Trace) -> None:
     """Nearly every call extends the one before: what is kept covers what the provider found in its cache."""
     sums = trace.prompt_tokens()
     prompts = {c.id: ids for c, ids in trace.prompts()}
-    short = 0
     for call in trace.calls[1:]:
         if call.usage.cached and call.base is not None:
             kept = sum(trace.message_tokens(m) for m in prompts[call.id][: call.keep])
-            short += kept < call.usage.cached - 64
-    assert short <= 5
+            # the marked position lies before the end of the prompt, so less than what is kept was found
+            assert kept >= call.usage.cached - 64 or call.usage.cached > (trace.calls[call.base].usage.prompt or 0)
     assert sums[trace.calls[-1].id] == trace.calls[-1].usage.prompt
 
 
