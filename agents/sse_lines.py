@@ -8,18 +8,13 @@ came. Decoding them in one go would hold the event loop for tens of ms, so most 
 """
 
 import re
-from typing import cast
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
-_LONG = 65_536
-"""Bytes of a line from which on its ids are dropped."""
 _IN_IDS = b"0123456789, "
 _IDS_BEGIN = re.compile(rb'[{,] *"prompt_token_ids" *: *\[\Z')
 """In JSON a quote that follows `{` or `,` cannot stand inside of a string, or what comes after it would be no JSON."""
 _BEFORE = 64
 """Bytes before a list's bracket in which its name is looked for."""
-_LOOK = 524_288
-"""Bytes at the end of a line in which the bracket is looked for: more than two reads."""
 
 
 class Events:
@@ -28,8 +23,10 @@ class Events:
     def __init__(self) -> None:
         self.clean = True
         """Nothing is held: the next byte begins an event."""
-        self._pending = bytearray()
-        """Bytes of a line whose end has not come."""
+        self._held: list[bytes] = []
+        """Of a line whose end has not come. Not one bytearray, which would be copied again and again as it grows."""
+        self._other = False
+        """The last bytes of it are numbers, but no prompt ids."""
         self._ids: bytes | None = None
         """Inside of a long list of prompt ids: what came after the last comma that was seen."""
         self._data: list[bytes] = []
@@ -42,13 +39,13 @@ class Events:
         if self.clean and data.endswith(b"\n\n") and b"\r" not in data:
             return self._blocks(data)
         events = self._lines(data)
-        self.clean = not self._pending and not self._data and not self._skip_lf
+        self.clean = not self._held and not self._data and not self._skip_lf
         return events
 
     def rest(self) -> bytes:
         """The data of an event that was not ended by a blank line."""
-        if self._pending:
-            self._end_pending(b"")
+        if self._held:
+            self._end_held(b"")
         rest, self._data = b"\n".join(self._data), []
         return rest
 
@@ -73,63 +70,56 @@ class Events:
         for match in _LINE_END.finditer(data) if b"\n" in data or b"\r" in data else ():
             line = data[start : match.start()]
             start = match.end()
-            if self._pending:
-                self._end_pending(line)
+            if self._held:
+                self._end_held(line)
             elif line:
                 self._line(line)
             else:
                 self._end_event(events)
         self._skip_lf = data.endswith(b"\r")
-        if self._ids is None and len(self._pending) < _LONG:
-            self._pending += data[start:]
-        else:
-            self._hold(data[start:])
+        if start < len(data):
+            self._hold(data[start:] if start else data)
         return events
 
     def _hold(self, data: bytes) -> None:
-        """More of a long line. Inside of its prompt ids all between two commas can go: it is valid JSON without."""
+        """More of a line. Inside of prompt ids all between two commas can go: it is valid JSON without."""
         numbers = b"," in data and not data.translate(None, _IN_IDS)
-        if numbers and self._ids is None:
+        if not numbers:
+            self._other = False
+        elif self._ids is None and not self._other:
             self._ids = self._begin_ids()
+            self._other = self._ids is None
+        if self._ids is not None:
+            data = self._ids + data
+            self._ids = data.rpartition(b",")[2] if numbers else None
         if self._ids is None:
-            self._pending += data
-        elif numbers:
-            self._ids = (self._ids + data).rpartition(b",")[2]
-        else:
-            self._pending += self._ids
-            self._pending += data
-            self._ids = None
+            self._held.append(data)
 
     def _begin_ids(self) -> bytes | None:
         """Where the line so far ends inside of a list of prompt ids: what follows its last comma, cut off."""
-        line = self._pending
-        begin = line.rfind(b"[", max(0, len(line) - _LOOK))
-        comma = line.rfind(b",", max(0, begin))
-        if not 0 <= begin < comma or line[begin + 1 :].translate(None, _IN_IDS):
+        near = b"".join(self._held[-2:])
+        begin, comma = near.rfind(b"["), near.rfind(b",")
+        if not 0 <= begin < comma or near[begin + 1 :].translate(None, _IN_IDS):
             return None
-        if not _IDS_BEGIN.search(line, max(0, begin - _BEFORE), begin + 1):
+        if not _IDS_BEGIN.search(near, max(0, begin - _BEFORE), begin + 1):
             return None
-        rest = bytes(line[comma + 1 :])
-        del line[comma + 1 :]
-        return rest
+        self._held[-2:] = [near[: comma + 1]]
+        return near[comma + 1 :]
 
-    def _end_pending(self, line: bytes) -> None:
-        """The rest of the line that was held."""
+    def _end_held(self, line: bytes) -> None:
+        """The line that was held is whole. Its value is copied once: it may have megabytes."""
+        first, *more = self._held
         if self._ids is not None:
-            self._pending += self._ids
-            self._ids = None
-        self._pending += line
-        whole, self._pending = self._pending, bytearray()
-        self._line(whole)
+            more.append(self._ids)
+        self._held, self._ids, self._other = [], None, False
+        if len(first) < len(b"data: "):
+            self._line(b"".join((first, *more, line)))
+        elif first.startswith(b"data:"):
+            self._data.append(b"".join((_value(first), *more, line)))
 
-    def _line(self, line: bytes | bytearray) -> None:
-        """Takes a held line as it is: a copy of megabytes would take longer than anything else here."""
+    def _line(self, line: bytes) -> None:
         if line.startswith(b"data:"):
-            if isinstance(line, bytes):
-                self._data.append(line[6 if line[5:6] == b" " else 5 :])
-            else:
-                del line[: 6 if line[5:6] == b" " else 5]
-                self._data.append(cast("bytes", line))  # whatever is done with it, bytes can do
+            self._data.append(_value(line))
         elif line == b"data":
             self._data.append(b"")
 
@@ -137,3 +127,7 @@ class Events:
         if self._data:
             events.append(b"\n".join(self._data) if len(self._data) > 1 else self._data[0])
             self._data = []
+
+
+def _value(line: bytes) -> bytes:
+    return line[6 if line[5:6] == b" " else 5 :]
