@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from windtunnel.simulator.cli_options import run_options, to_config
+from windtunnel.simulator.cli_record import record
 from windtunnel.traces.errors import UsageError, WindtunnelError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -163,6 +164,9 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
     from windtunnel.simulator.doctor import main as examine
 
     sys.exit(examine(target, model, api_key, as_json=as_json))
+
+
+cli.add_command(record)
 
 
 def main() -> None:

@@ -1,0 +1,143 @@
+"""The texts of one session as they are written: each message once, with token counts that add up to what was counted.
+
+A server counts whole prompts, not texts. The first prompt's count is shared out over its tools and messages in
+proportion to estimates; of every later one only the growth, over what is new in it. So a text keeps its count from
+call to call, and the blocks of a prompt always sum to the prompt.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windtunnel.agents.recorder.asked import Answer, Said, said
+from windtunnel.traces.importers.fitting import calibrate_output, share
+from windtunnel.traces.importers.ledger import Ledger
+from windtunnel.traces.importers.pieces import Asked, Draft, Piece, ToolSchemas, filler_piece
+from windtunnel.traces.model import Block, Message, ToolSet
+
+Line = Block | Message | ToolSet
+
+
+class Entry(Struct, frozen=True):
+    """A prompt as it stands in the book."""
+
+    messages: tuple[int, ...]
+    tools: int | None
+    tokens: int
+    """Of all of it."""
+
+
+class Book:
+    def __init__(self, session: str) -> None:
+        self.ledger = Ledger(session)
+        self._ids: dict[tuple[str, str], int] = {}
+        """(print, thought) to message."""
+        self._prints: dict[str, int] = {}
+        """Print to the message that was written with it first, reasoning or not."""
+        self._tools: dict[str, int] = {}
+        self._ratio = 1.0
+        """Counted tokens per estimated one, of what was settled last."""
+        self._fillers = 0
+        self._told = (0, 0, 0)
+
+    def fresh_lines(self) -> Iterator[Line]:
+        """What was added since the last time, in an order in which everything is defined before it is used."""
+        ledger = self.ledger
+        blocks, messages, toolsets = self._told
+        self._told = (len(ledger.blocks), len(ledger.messages), len(ledger.toolsets))
+        yield from ledger.blocks[blocks:]
+        yield from ledger.toolsets[toolsets:]
+        yield from ledger.messages[messages:]
+
+    def prompt(self, asked: Sequence[Said], schemas: ToolSchemas | None, counted: int | None) -> Entry:
+        """Enter a prompt; `counted` are its tokens, None where nobody counted them."""
+        ids = [self._known(s) for s in asked]
+        tools = None if schemas is None else self._tools.get(schemas.piece.digest)
+        new = schemas is not None and tools is None
+        open_ = [i for i, known in enumerate(ids) if known is None]
+        room = None
+        if counted is not None:
+            held = sum(self.ledger.tokens(m) for m in ids if m is not None) + self.ledger.toolset_tokens(tools)
+            room = counted - held
+            at = len(ids)
+            while at > 0 and (room < self._least(asked, open_, new=new) or (room and not open_ and not new)):
+                at -= 1  # what is known is too long, or nothing is new to take the difference: settle older text anew
+                known = ids[at]
+                if known is not None:
+                    room += self.ledger.tokens(known)
+                    ids[at] = None
+                    open_.insert(0, at)
+            if tools is not None and room < self._least(asked, open_, new=new):
+                room += self.ledger.toolset_tokens(tools)
+                tools, new = None, True
+        drafts = [asked[i].draft for i in open_]
+        size, counts = self._settled(drafts, schemas if new else None, room)
+        if new and schemas is not None:
+            tools = self.ledger.toolset(schemas.names, replace(schemas.piece, tokens=size))
+            self._tools[schemas.piece.digest] = tools
+        for i, draft in zip(open_, _counted(drafts, counts), strict=True):
+            ids[i] = self._enter(asked[i], draft)
+        messages = tuple(m for m in ids if m is not None)
+        total = sum(self.ledger.tokens(m) for m in messages) + self.ledger.toolset_tokens(tools)
+        return Entry(messages, tools, total)
+
+    def output(self, answer: Answer, key: str) -> int | None:
+        """Enter what the model wrote."""
+        if answer.output is None:
+            return None
+        hidden = filler_piece(0, self.ledger.session, key, "reasoning")
+        draft = calibrate_output(answer.output, answer.completion, answer.reasoning, hidden)
+        known = said(answer.output)
+        message = self.ledger.message(draft)
+        thought = said(draft).thought if draft.reasoning else ""
+        self._ids[known.print, thought] = message
+        self._prints[known.print] = message
+        return message
+
+    def tokens_of(self, messages: Sequence[int], tools: int | None) -> int:
+        return sum(self.ledger.tokens(m) for m in messages) + self.ledger.toolset_tokens(tools)
+
+    def _known(self, s: Said) -> int | None:
+        exact = self._ids.get((s.print, s.thought))
+        if exact is None and not s.thought and s.print in self._prints:
+            exact = self._ids[s.print, ""] = self.ledger.without_reasoning(self._prints[s.print])
+        return exact
+
+    def _enter(self, s: Said, draft: Draft) -> int:
+        message = self.ledger.message(draft)
+        self._ids[s.print, s.thought] = message
+        self._prints.setdefault(s.print, message)
+        return message
+
+    def _least(self, asked: Sequence[Said], open_: Sequence[int], *, new: bool) -> int:
+        return sum(len(_pieces(asked[i].draft)) for i in open_) + int(new)
+
+    def _settled(self, drafts: Sequence[Draft], schemas: ToolSchemas | None, room: int | None) -> tuple[int, list[int]]:
+        """Tokens of the tool set, where it is new, and of each piece, at least one for each."""
+        weights = [max(1, p.tokens) for d in drafts for p in _pieces(d)]
+        tools = [] if schemas is None else [max(1, schemas.piece.tokens)]
+        if room is None:
+            counts = [max(1, round(w * self._ratio)) for w in tools + weights]
+        else:
+            least = min(len(tools) + len(weights), max(0, room))
+            spare = share(max(0, room - least), tools + weights)
+            counts = [n + (1 if i < least else 0) for i, n in enumerate(spare)]
+            if counts:
+                self._ratio = max(0.2, min(5.0, sum(counts) / sum(tools + weights)))
+        return (counts[0], counts[1:]) if tools else (0, counts)
+
+
+def _pieces(draft: Draft) -> list[Piece]:
+    return [*draft.reasoning, *draft.pieces, *(c.arguments for c in draft.calls)]
+
+
+def _counted(drafts: Sequence[Draft], counts: Sequence[int]) -> Iterator[Draft]:
+    left = iter(counts)
+    for d in drafts:
+        yield replace(
+            d,
+            reasoning=tuple(replace(p, tokens=next(left), mark="derived") for p in d.reasoning),
+            pieces=tuple(replace(p, tokens=next(left), mark="derived") for p in d.pieces),
+            calls=tuple(Asked(c.id, c.name, replace(c.arguments, tokens=next(left))) for c in d.calls),
+        )

@@ -1,0 +1,131 @@
+"""One session's trace file: appended to as each call ends, so that a kill costs only what was under way."""
+
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from windtunnel.agents.recorder.asked import Answer, Request
+from windtunnel.agents.recorder.book import Entry
+from windtunnel.agents.recorder.model import Session, Thread, Turn
+from windtunnel.agents.recorder.waits import NS, tool_runs, waits
+from windtunnel.traces.format import TraceWriter
+from windtunnel.traces.importers.pieces import title_of
+from windtunnel.traces.model import Call, Header, Mark, Usage
+from windtunnel.traces.model import Thread as ThreadLine
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+
+
+class SessionFile:
+    def __init__(self, folder: Path, session: Session, source: str, started_at: float) -> None:
+        """`started_at`: Unix time of the session's first request, s."""
+        self.session = session
+        self.path = folder / f"{_UNSAFE.sub('_', session.id)[:100] or 'session'}.jsonl"
+        self._writer = TraceWriter(self.path)
+        header = Header(
+            id=session.id,
+            agent=session.client or "unknown",
+            agent_version=session.version,
+            models=(session.model,) if session.model else (),
+            source=source,
+            started_at=round(started_at, 6),
+            title=title_of(session.title),
+        )
+        self._writer.write(header)
+
+    def add(self, turn: Turn, request: Request, answer: Answer, *, aborted: bool) -> Call:
+        """Write a call that ended with all that it needs; also notes in `turn` where its prompt stands."""
+        session = self.session
+        entry = session.book.prompt(request.said, request.schemas, answer.prompt)
+        output = session.book.output(answer, str(turn.id))
+        turn.messages, turn.toolset = entry.messages, entry.tools
+        base, keep = _base(turn)
+        call = replace(
+            self._call(turn, entry, output, request, answer, aborted=aborted),
+            base=None if base is None else base.id,
+            keep=keep,
+            append=entry.messages[keep:],
+        )
+        self._threads(turn.thread)
+        for line in session.book.fresh_lines():
+            self._writer.write(line)
+        self._writer.write(call)
+        for wait in waits(turn):
+            self._writer.write(wait)
+        for run in tool_runs(turn, session, session.started):
+            self._writer.write(run)
+        return call
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def _threads(self, thread: Thread) -> None:
+        """A thread's line stands before its first call, its parent's before its own."""
+        if thread.written:
+            return
+        if thread.parent is not None:
+            self._threads(thread.parent)
+        thread.written = True
+        spawn, parent = thread.spawn, thread.parent
+        if parent is None:
+            self._writer.write(ThreadLine(thread.id))
+            return
+        begun = self.session.started if spawn is None else spawn.end
+        first = thread.turns[0] if thread.turns else next(iter(thread.running.values()), None)
+        delay = 0.0 if first is None or begun is None else max(0.0, (first.asked_at - begun) / NS)
+        went_on = spawn is None or spawn.end is None or parent.last_begun > spawn.end
+        self._writer.write(
+            ThreadLine(
+                id=thread.id,
+                parent=parent.id,
+                spawn_call=None if spawn is None else spawn.id,
+                spawn_delay_s=round(delay, 6),
+                tool_call_id=thread.tool_call_id,
+                name=thread.name,
+                background=went_on,
+            )
+        )
+
+    def _call(
+        self, turn: Turn, entry: Entry, output: int | None, request: Request, answer: Answer, *, aborted: bool
+    ) -> Call:
+        since = self.session.started
+        marks: dict[str, Mark] = {}
+        prompt, completion = answer.prompt, answer.completion
+        if prompt is None:
+            prompt, marks["prompt"] = entry.tokens, "estimated"
+        if completion is None:
+            completion = 0 if output is None else self.session.book.ledger.tokens(output)
+            marks["completion"] = "estimated"
+        return Call(
+            id=turn.id,
+            thread=turn.thread.id,
+            tools=entry.tools,
+            output=output,
+            usage=Usage(prompt, answer.cached, completion, answer.reasoning),
+            start_s=round((turn.start - since) / NS, 6),
+            first_s=None if answer.t_first is None else round((answer.t_first - since) / NS, 6),
+            end_s=None if turn.end is None else round((turn.end - since) / NS, 6),
+            stop=answer.stop,
+            model=request.model,
+            params=request.params,
+            kind=turn.kind,
+            aborted=aborted,
+            joins=tuple(c.id for c in turn.joins),
+            marks=marks,
+        )
+
+
+def _base(turn: Turn) -> tuple[Turn | None, int]:
+    """The earlier call of the thread whose prompt has the longest beginning in common with this one's."""
+    best, kept = None, 0
+    for other in reversed(turn.thread.turns):
+        keep = 0
+        for a, b in zip(other.messages, turn.messages, strict=False):
+            if a != b:
+                break
+            keep += 1
+        if keep > kept and other.id < turn.id:
+            best, kept = other, keep
+    return best, kept

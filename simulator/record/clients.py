@@ -1,0 +1,61 @@
+"""How agents are told where to send their requests: environment variables, and lines for their files."""
+
+from collections.abc import Mapping
+
+_HOSTED = ("api.openai.com", "api.anthropic.com")
+
+
+def environment(base: str, upstream_host: str, given: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an agent that shall use `base` (no `/v1`).
+
+    A server of one's own needs no key, and agents do not start without one: a placeholder, where none is set.
+    """
+    env = dict(given)
+    env |= {
+        "OPENAI_BASE_URL": f"{base}/v1",
+        "OPENAI_API_BASE": f"{base}/v1",
+        "LLM_BASE_URL": f"{base}/v1",
+        "ANTHROPIC_BASE_URL": base,
+        "WINDTUNNEL_RECORD_URL": base,
+    }
+    if upstream_host not in _HOSTED:
+        env.setdefault("OPENAI_API_KEY", "local")
+        if "ANTHROPIC_API_KEY" not in env:
+            env.setdefault("ANTHROPIC_AUTH_TOKEN", "local")
+    for name in ("NO_PROXY", "no_proxy"):
+        env[name] = ",".join(dict.fromkeys([*filter(None, env.get(name, "").split(",")), "127.0.0.1", "localhost"]))
+    return env
+
+
+def filled(command: tuple[str, ...], base: str) -> tuple[str, ...]:
+    """`{base_url}` in a command's words is the proxy's URL, for agents that take theirs from a flag."""
+    return tuple(word.replace("{base_url}", base) for word in command)
+
+
+def config_lines(base: str) -> str:
+    """Ready-made lines for agents that read a file, and the variables for those that read the environment."""
+    return f"""\
+# claude, aider, and most others: environment
+export ANTHROPIC_BASE_URL={base} OPENAI_BASE_URL={base}/v1 OPENAI_API_BASE={base}/v1
+
+# codex: ~/.codex/config.toml
+model_provider = "windtunnel"
+[model_providers.windtunnel]
+name = "windtunnel"
+base_url = "{base}/v1"
+wire_api = "responses"
+env_key = "OPENAI_API_KEY"
+
+# opencode: opencode.json
+{{"provider": {{"windtunnel": {{"npm": "@ai-sdk/openai-compatible", "options": {{"baseURL": "{base}/v1",
+  "apiKey": "local"}}, "models": {{"MODEL": {{"tool_call": true}}}}}}}}, "model": "windtunnel/MODEL"}}
+
+# pi: ~/.pi/agent/models.json, then pi --provider windtunnel --model MODEL
+{{"providers": {{"windtunnel": {{"baseUrl": "{base}/v1", "api": "openai-completions", "apiKey": "local",
+  "models": [{{"id": "MODEL"}}]}}}}}}
+
+# cline: settings, API provider "OpenAI Compatible"
+Base URL: {base}/v1
+
+# any other: put {base} where its server's URL stands; {base}/tag/NAME names a run
+"""

@@ -1,0 +1,48 @@
+"""What the proxy's process and the writer's say to each other, through `run.pipe`."""
+
+from msgspec import Struct
+
+from windtunnel.agents.recorder.told import Arrived, Closed, Opened
+
+
+class Begin(Struct, frozen=True, tag=True):
+    """To the writer, once."""
+
+    out: str | None
+    name: str
+    """Of the recording: sessions without an id of their own are named after it."""
+    client: str
+    """The agent where the wire says none."""
+    upstream: str
+    argv: tuple[str, ...]
+    origin_ns: int
+    wall_clock: float
+    """Unix time at the origin."""
+    proxy_pid: int
+
+
+class End(Struct, frozen=True, tag=True):
+    """To the writer: the recording is over."""
+
+
+class Began(Struct, frozen=True, tag=True):
+    """From the writer, once: the folder is there."""
+
+    folder: str
+
+
+class Refused(Struct, frozen=True, tag=True):
+    """From the writer instead: why there is no folder, in one sentence."""
+
+    reason: str
+
+
+class Done(Struct, frozen=True, tag=True):
+    """From the writer, last."""
+
+    sessions: int
+    calls: int
+
+
+ToWriter = Begin | Opened | Arrived | Closed | End
+ToProxy = Began | Refused | Done

@@ -1,0 +1,122 @@
+"""`windtunnel record`: start the writer and the proxy, then the agent, and wait for it."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from time import perf_counter_ns
+from urllib.parse import quote
+
+from windtunnel.agents.client import parse_target
+from windtunnel.agents.recorder.proxy import Proxy
+from windtunnel.simulator.record.clients import config_lines, environment, filled
+from windtunnel.simulator.record.frames import Begin
+from windtunnel.simulator.record.link import WriterLink
+from windtunnel.simulator.run.loop import loop_factory
+from windtunnel.simulator.run.viewer import say
+from windtunnel.traces.errors import UsageError
+
+PORT = 8484
+"""Where agents with a config file find the proxy from one recording to the next."""
+FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def execute(upstream: str, out: Path | None, port: int | None, tag: str, command: tuple[str, ...]) -> int:
+    """Returns the agent's exit code; without one, 0 after an interrupt."""
+    recording = Record(upstream, out, port, tag, command)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        return runner.run(recording.main())
+
+
+class Record:
+    def __init__(self, upstream: str, out: Path | None, port: int | None, tag: str, command: tuple[str, ...]) -> None:
+        self._target = parse_target(upstream)
+        self._out = out
+        self._port = port
+        self._tag = tag
+        self._command = command
+        self._agent: asyncio.subprocess.Process | None = None
+        self._stopped: asyncio.Event | None = None
+
+    async def main(self) -> int:
+        loop = asyncio.get_running_loop()
+        self._stopped = asyncio.Event()
+        for number in FORWARDED:
+            loop.add_signal_handler(number, self._signalled, number)
+        link = WriterLink()
+        proxy = Proxy(self._target, link)
+        folder = await link.start(self._begin())
+        parts = asyncio.create_task(link.parts(proxy.shared.live))
+        try:
+            await self._listen(proxy)
+            base = f"http://127.0.0.1:{proxy.port}" + (f"/tag/{quote(self._tag)}" if self._tag else "")
+            return await self._record(base, folder)
+        finally:
+            await proxy.close()
+            parts.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await parts
+            done = await link.end()
+            if done is None:
+                say(f"the process that wrote the recording died: see {folder}/recorder.log")
+            elif not self._command:
+                say(f"recorded {done.calls} calls of {done.sessions} sessions in {folder}")
+
+    def _begin(self) -> Begin:
+        return Begin(
+            out=None if self._out is None else str(self._out),
+            name=secrets.token_hex(4),
+            client=Path(self._command[0]).name if self._command else "",
+            upstream=self._target.url(),
+            argv=tuple(sys.argv[1:]),
+            origin_ns=perf_counter_ns(),
+            wall_clock=time.time(),
+            proxy_pid=os.getpid(),
+        )
+
+    async def _listen(self, proxy: Proxy) -> None:
+        """The port asked for; else any for an agent that is started here, and a lasting one for others."""
+        if self._port is not None or self._command:
+            await proxy.start(self._port or 0)
+            return
+        try:
+            await proxy.start(PORT)
+        except UsageError:
+            await proxy.start(0)
+
+    async def _record(self, base: str, folder: str) -> int:
+        assert self._stopped is not None
+        say(f"recording {self._target.url()} at {base} into {folder} (watch: windtunnel view {folder})")
+        if not self._command:
+            print(config_lines(base), flush=True)
+            await self._stopped.wait()
+            return 0
+        words = filled(self._command, base)
+        env = environment(base, self._target.host, os.environ)
+        try:
+            self._agent = await asyncio.create_subprocess_exec(*words, env=env)
+        except OSError as error:
+            raise UsageError(f"{words[0]} cannot be started ({error.strerror}): check the command") from error
+        code = await self._agent.wait()
+        return code if code >= 0 else 128 - code
+
+    def _signalled(self, number: signal.Signals) -> None:
+        """With an agent the signal is the agent's: it decides. Ctrl-C has reached it already."""
+        if self._agent is None:
+            assert self._stopped is not None
+            self._stopped.set()
+        elif not (number == signal.SIGINT and _in_front()):
+            with contextlib.suppress(ProcessLookupError):
+                self._agent.send_signal(number)
+
+
+def _in_front() -> bool:
+    """Whether the terminal sends its signals to our process group, the agent included."""
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:
+        return False

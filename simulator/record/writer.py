@@ -1,0 +1,211 @@
+"""The writer: a process that turns what the proxy tells into a run folder with traces.
+
+    python -m windtunnel.simulator.record.writer FD      FD is its end of a socket pair
+
+It ends when the socket does: a proxy that was killed leaves a folder that says so and holds all it told.
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+from pathlib import Path
+from time import perf_counter_ns
+from typing import Any
+
+import aiohttp
+
+from windtunnel.agents import events as ev
+from windtunnel.agents.recorder.recorder import Recorder, Wrote
+from windtunnel.agents.recorder.redact import Redactor
+from windtunnel.agents.recorder.told import Arrived, Closed, Opened
+from windtunnel.simulator.engines.base import detect, open_session
+from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToWriter
+from windtunnel.simulator.results.store import RunWriter, TextLine
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.run.loop import loop_factory
+from windtunnel.simulator.run.pipe import Pipe
+from windtunnel.simulator.run.scrape import Scraper
+from windtunnel.traces.errors import EngineError, WindtunnelError
+
+TRACES = "traces"
+LOG = "recorder.log"
+NICE = 10
+"""Bytes on their way, and the agent, go first."""
+PROGRESS_S = 0.25
+HEARTBEAT_S = 1.0
+LEAVE_S = 5.0
+"""The proxy closes the pipe once it has read the last word."""
+DETECT_S = 15.0
+"""A server that was not there yet is asked again after so long."""
+
+
+class _Sink:
+    """Events and texts into the run folder."""
+
+    def __init__(self, writer: RunWriter) -> None:
+        self._writer = writer
+
+    def emit(self, event: ev.Event) -> None:
+        self._writer.emit(event)
+
+    def wrote(self, what: Wrote) -> None:
+        calls = tuple({"id": i, "name": n, "arguments": a} for i, n, a in what.tool_calls)
+        where = what.request_id, what.agent, what.session, what.thread, what.call
+        self._writer.text(TextLine(*where, what.text, what.reasoning, calls))
+
+
+class Recording:
+    """Does what the pipe says until the pipe ends."""
+
+    def __init__(self) -> None:
+        self.pipe: Pipe[ToWriter] = Pipe(ToWriter, self._got, self._hung_up)
+        self._over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        """True when the recording was ended, False when the proxy went away."""
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._begin: Begin | None = None
+        self._writer: RunWriter | None = None
+        self._recorder: Recorder | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def serve(self) -> None:
+        whole = await self._over
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._writer is None or self._recorder is None:
+            return
+        self._recorder.finish(perf_counter_ns())
+        now = self._now()
+        self._writer.emit(ev.Phase(t=now, phase="done"))
+        reason = None if whole else "the proxy was killed"
+        self._writer.emit(ev.RunEnd(t=now, status="completed" if whole else "interrupted", reason=reason))
+        self._writer.flush()
+        self._writer.write_summary(recompute(self._writer.path))
+        self._writer.close()
+        log = self._writer.path / LOG
+        if log.exists() and not log.stat().st_size:
+            log.unlink()
+        self.pipe.send(Done(self._recorder.sessions, self._recorder.calls))
+        await asyncio.wait({self._gone}, timeout=LEAVE_S)
+
+    def _hung_up(self) -> None:
+        if not self._over.done():
+            self._over.set_result(False)
+        if not self._gone.done():
+            self._gone.set_result(None)
+
+    def _got(self, message: ToWriter, body: bytes) -> None:
+        try:
+            self._take(message, body)
+        except (WindtunnelError, OSError) as error:
+            print(error, file=sys.stderr, flush=True)
+            self._hung_up()
+
+    def _take(self, message: ToWriter, body: bytes) -> None:
+        match message:
+            case Opened() if self._recorder is not None:
+                self._recorder.opened(message, body)
+            case Arrived() if self._recorder is not None:
+                self._recorder.arrived(message, body)
+            case Closed() if self._recorder is not None:
+                self._recorder.closed(message)
+            case End():
+                if not self._over.done():
+                    self._over.set_result(True)
+            case Begin():
+                self._start(message)
+
+    def _now(self) -> int:
+        return perf_counter_ns() - (0 if self._begin is None else self._begin.origin_ns)
+
+    def _start(self, begin: Begin) -> None:
+        self._begin = begin
+        out = None if begin.out is None else Path(begin.out)
+        try:
+            self._writer = writer = RunWriter.create(out, begin.name, no_text=False)
+            traces = writer.path / TRACES
+            traces.mkdir(exist_ok=True)
+            log = os.open(writer.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except (WindtunnelError, OSError) as error:
+            self.pipe.send(Refused(str(error)))
+            return
+        for stream in (1, 2):
+            os.dup2(log, stream)  # the terminal belongs to the agent
+        os.close(log)
+        writer.write_run(self._describe(begin, None))
+        writer.emit(ev.RunStart(t=0, agents=0, wall_clock=begin.wall_clock))
+        writer.emit(ev.Phase(t=0, phase="steady"))
+        writer.flush()
+        self._recorder = Recorder(
+            traces,
+            _Sink(writer),
+            name=begin.name,
+            client=begin.client,
+            source=f"recorded from {begin.upstream}",
+            origin_ns=begin.origin_ns,
+            wall_clock=begin.wall_clock,
+        )
+        self._task = asyncio.create_task(self._beat(begin, writer, self._recorder))
+        self.pipe.send(Began(str(writer.path)))
+
+    async def _beat(self, begin: Begin, writer: RunWriter, recorder: Recorder) -> None:
+        """Progress four times a second, a sign of life and a scrape every second."""
+        async with open_session() as session:
+            scraper: Scraper | None = None
+            looked = -DETECT_S
+            due = 0.0
+            while True:
+                now = asyncio.get_running_loop().time()
+                recorder.progress(perf_counter_ns())
+                if now >= due:
+                    due = now + HEARTBEAT_S
+                    writer.emit(ev.Heartbeat(t=self._now()))
+                    if scraper is None and now - looked >= DETECT_S:
+                        looked = now
+                        scraper = await self._find(begin, writer, session)
+                    sample = None if scraper is None else await scraper.once(self._now())
+                    if sample is not None:
+                        writer.emit(sample)
+                writer.flush()
+                await asyncio.sleep(PROGRESS_S)
+
+    async def _find(self, begin: Begin, writer: RunWriter, session: aiohttp.ClientSession) -> Scraper | None:
+        """The scraper of a server whose metrics are known."""
+        try:
+            adapter = await detect(begin.upstream, session)
+        except EngineError:
+            return None
+        if not adapter.metric_names:
+            return None
+        writer.write_run(self._describe(begin, adapter.name))
+        return Scraper(session, begin.upstream, adapter.metric_names)
+
+    def _describe(self, begin: Begin, engine: str | None) -> dict[str, Any]:
+        return {
+            "run_id": begin.name,
+            "kind": "recording",
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "proxy_pid": begin.proxy_pid,
+            "argv": Redactor().words(begin.argv),
+            "perf_counter_origin_ns": begin.origin_ns,
+            "wall_clock": begin.wall_clock,
+            "target": begin.upstream,
+            "config": {"arrivals": "recorded"},
+            "engine": {} if engine is None else {"name": engine},
+        }
+
+
+async def _main(fd: int) -> None:
+    recording = Recording()
+    await asyncio.get_running_loop().create_unix_connection(lambda: recording.pipe, sock=socket.socket(fileno=fd))
+    await recording.serve()
+
+
+if __name__ == "__main__":
+    os.nice(NICE)
+    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        runner.run(_main(int(sys.argv[1])))
