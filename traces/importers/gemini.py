@@ -4,6 +4,7 @@ A sub-agent's chat lies in a folder named after its parent's session; imported t
 that session, alone a session by itself.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from windtunnel.traces.model import Header, Problem
 
 NAME = "gemini-cli"
 AGENT_TOOLS = frozenset({"invoke_agent", "delegate_to_agent"})
+_FOLDER_NAME = re.compile(r"\w[\w.-]{0,199}", re.ASCII)
+"""Session ids that can be a folder's name; anything else in their place is damage."""
 
 
 def detect(path: Path, head: bytes) -> bool:
@@ -25,14 +28,15 @@ def detect(path: Path, head: bytes) -> bool:
         return False
     if b'"sessionId"' in head[:2_000] and b'"projectHash"' in head[:2_000]:
         return True
-    return path.name.startswith("session-") and (b'"type":"gemini"' in head or b'"type": "gemini"' in head)
+    spoken = b'"type":"gemini"' in head or b'"type": "gemini"' in head
+    return path.name.startswith("session-") and (spoken or (path.suffix == ".json" and not head.strip()))
 
 
 def read(path: Path) -> Imported:
     """One chat and its sub-agents' chats."""
     chat = load(path)
-    folder = path.parent / chat.session
-    children = sorted(folder.glob("*.jsonl")) if chat.session and folder != path.parent else []
+    named = _FOLDER_NAME.fullmatch(chat.session)
+    children = sorted((path.parent / chat.session).glob("*.jsonl")) if named else []
     return read_session(chat, [load(p) for p in children])
 
 

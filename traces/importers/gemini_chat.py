@@ -38,7 +38,8 @@ class Chat:
         self.agents: dict[str, str] = {}
         """Tool calls by the session of the sub-agent that they started."""
         self._messages: dict[str, Message] = {}
-        self._current: list[str] = []
+        self._current: dict[str, None] = {}
+        """Ids of the messages that stand now, in order."""
         self._steps: list[str | list[str]] = []
         """Message ids in the order they came, and contexts (lists of ids) that replaced what was there."""
         self._drafts: dict[str, list[Draft]] = {}
@@ -100,13 +101,13 @@ class Chat:
         if key not in self._messages or self._messages[key].listed:
             self._steps.append(key)
         self._messages[key] = message
-        if key not in self._current:
-            self._current.append(key)
+        self._current.setdefault(key)
 
     def _rewind(self, key: str) -> None:
-        at = self._current.index(key) if key in self._current else 0
-        del self._current[at:]
-        self._steps.append(list(self._current))
+        ids = list(self._current)
+        kept = ids[: ids.index(key)] if key in self._current else []
+        self._current = dict.fromkeys(kept)
+        self._steps.append(kept)
 
     def _list(self, messages: list[dict[str, object]], line: int) -> None:
         """The chat's messages are these: a few more, or another context after a compression."""
@@ -117,12 +118,12 @@ class Chat:
                 self._messages[key] = Message(line, value, listed=True)
             elif not known.value.get("tokens"):
                 self._messages[key] = known._replace(value=value)
-        gone = not set(self._current) <= set(keys)
+        gone = not self._current.keys() <= set(keys)
         if gone:
-            self._steps.append(list(keys))
+            self._steps.append(keys)
         else:
             self._steps.extend(k for k in keys if k not in self._current)
-        self._current = keys
+        self._current = dict.fromkeys(keys)
 
     def _spoken(self, key: str, message: Message) -> None:
         """A message that came into the conversation."""

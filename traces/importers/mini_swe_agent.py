@@ -28,13 +28,15 @@ def detect(path: Path, head: bytes) -> bool:
     if b'"mini_version"' in head or b'"trajectory_format": "mini-swe-agent' in head:
         return True
     listed = b'"messages"' in head or head.lstrip()[:1] == b"["
-    return path.name.endswith(".traj.json") and b'"role"' in head and listed
+    return path.name.endswith(".traj.json") and ((b'"role"' in head and listed) or not head.strip())
 
 
 def read(path: Path) -> Imported:
     """One trajectory."""
     notes = Notes(str(path))
     value = read_document(path, notes)
+    if value is None and notes.all():
+        return Imported((), notes.all())
     info = table(table(value).get("info"))
     messages = list(tables(value if isinstance(value, list) else table(value).get("messages")))
     run = Run(notes, text(table(table(info.get("config")).get("model")).get("model_name")))

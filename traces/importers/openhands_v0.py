@@ -188,7 +188,9 @@ class Session:
             exchange.schemas, exchange.end = speaker.schemas, when
             speaker.last = (response_id, exchange)
             self._counted(exchange, response, metrics)
-            message = table(next(tables(response.get("choices")), {}).get("message"))
+            choice = next(tables(response.get("choices")), {})
+            exchange.stop = text(choice.get("finish_reason")) or None
+            message = table(choice.get("message"))
             exchange.output = draft_of({**message, "role": "assistant"})
             if not exchange.output.pieces:
                 told = text(args.get("content")) if action == "message" else text(args.get("thought"))

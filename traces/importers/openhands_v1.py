@@ -22,7 +22,7 @@ from windtunnel.traces.importers.pieces import (
     text_piece,
     title_of,
 )
-from windtunnel.traces.importers.records import Notes, instant, table, tables, text
+from windtunnel.traces.importers.records import Notes, count, instant, table, tables, text
 from windtunnel.traces.importers.thread_writer import ThreadWriter, adopt, arguments_piece, tell_apart
 from windtunnel.traces.model import CallKind, Header, Problem
 
@@ -81,7 +81,10 @@ class Conversation:
         self.id = text(value.get("id"))
         self.figures = read_figures(value, self.notes)
         self._agent = text(table(table(value.get("agent")).get("llm")).get("usage_id")) or "agent"
-        self._model = text(table(table(value.get("agent")).get("llm")).get("model")) or None
+        llm = table(table(value.get("agent")).get("llm"))
+        self._model = text(llm.get("model")) or None
+        self._effort = text(llm.get("reasoning_effort")) or None
+        self._most = count(llm.get("max_output_tokens"), self.notes, None, "max_output_tokens")
         for path in paths:
             notes = Notes(str(path))
             self._files.append(notes)
@@ -193,7 +196,7 @@ class Conversation:
 
     def _begin(self) -> Exchange:
         exchange = self.writer.request(0)
-        exchange.schemas = self._schemas
+        exchange.schemas, exchange.effort, exchange.max_tokens = self._schemas, self._effort, self._most
         return exchange
 
     def _lost(self, upto: Figures | None) -> None:

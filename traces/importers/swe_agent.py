@@ -27,13 +27,17 @@ Json = dict[str, object]
 
 def detect(path: Path, head: bytes) -> bool:
     """The file's ending, and a history or steps in its beginning."""
-    return path.suffix == ".traj" and any(key in head for key in (b'"history"', b'"trajectory"', b'"attempts"'))
+    kept = any(key in head for key in (b'"history"', b'"trajectory"', b'"attempts"'))
+    return path.suffix == ".traj" and (kept or not head.strip())
 
 
 def read(path: Path) -> Imported:
     """One trajectory; each attempt in it is a session."""
     notes = Notes(str(path))
-    value = table(read_document(path, notes))
+    document = read_document(path, notes)
+    if document is None and notes.all():
+        return Imported((), notes.all())
+    value = table(document)
     attempts = [a for a in tables(value.get("attempts")) if items(a.get("history"))] or [value]
     traces: list[Trace] = []
     for number, attempt in enumerate(attempts):

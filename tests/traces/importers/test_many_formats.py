@@ -1,0 +1,48 @@
+"""A folder that several agents wrote into."""
+
+import json
+from pathlib import Path
+
+from windtunnel.traces.importers import import_path
+
+from .agent_logs import gemini_document, gemini_log, mini_log, qwen_log, swe_log
+from .conftest import lines
+from .openhands_logs import v0_log, v1_log, write_v1
+
+
+def test_each_log_is_read_by_its_importer(
+    tmp_path: Path, claude_log: list[dict[str, object]], codex_log: list[dict[str, object]]
+) -> None:
+    files = {
+        "claude/s-1.jsonl": lines(claude_log),
+        "codex/rollout-1.jsonl": lines(codex_log),
+        "qwen/chats/q-1.jsonl": lines(qwen_log()),
+        "gemini/chats/session-1.jsonl": lines(gemini_log()),
+        "old-gemini/chats/session-2.json": json.dumps(gemini_document()).encode(),
+        "swe/run.traj": json.dumps(swe_log()).encode(),
+        "mini/run.traj.json": json.dumps(mini_log()).encode(),
+        "v0/run.json": json.dumps(v0_log()).encode(),
+        "notes/package.json": b'{"name": "shop", "source": "x"}',
+        "swe/empty.traj": b"",
+        "mini/empty.traj.json": b"",
+        "gemini/chats/session-3.json": b"",
+    }
+    for name, data in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(data)
+    write_v1(tmp_path / "v1" / "o-1", v1_log())
+    result = import_path(tmp_path)
+    assert sorted(t.header.agent for t in result.traces) == [
+        "claude-code",
+        "codex",
+        "gemini-cli",
+        "gemini-cli",
+        "mini-swe-agent",
+        "openhands",
+        "openhands",
+        "qwen-code",
+        "swe-agent",
+    ]
+    empty = [Path(p.file).name for p in result.problems if p.reason == "the file is empty"]
+    assert sorted(empty) == ["empty.traj", "empty.traj.json", "session-3.json"]
+    assert {Path(p.file).name for p in result.problems} == set(empty)
