@@ -114,8 +114,10 @@ class Context:
         if turn.reset:
             edits.append("reset")
             front = self._sums[1] if self._ledger.role(self._ids[0]) == "system" else 0
-            # what the cache proves to be there stays, however long the new text seems
-            return self._cut(min(front, max(0, target - visible, min(turn.proven, target))))
+            # estimates of much text err by more than the front's size: it goes only where the rest shows it
+            scalable = (target - front) * TOO_LITTLE >= visible
+            room = front if scalable else max(0, target - visible, min(turn.proven, target))
+            return self._cut(min(front, room))
         keep = len(self._ids)
         if turn.human and self._reasoning_explains(target, visible):
             edits.append("dropped_reasoning")

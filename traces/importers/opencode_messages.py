@@ -5,6 +5,8 @@ Its end is not the message's `completed`, which includes the tools: it is where 
 where the last text ends.
 """
 
+from msgspec.structs import replace
+
 from windtunnel.traces.importers.conversation import STOPS, Conversation
 from windtunnel.traces.importers.opencode_store import Message, Stored
 from windtunnel.traces.importers.pieces import Asked, Draft, Exchange, Piece, ThreadDraft, media_piece, text_piece
@@ -12,6 +14,8 @@ from windtunnel.traces.importers.records import Notes, count, dumps, instant_ms,
 
 _TASK = "task"
 """The tool that starts a sub-agent."""
+_CLEARED = (text_piece("[Old tool result content cleared]"),)
+"""What stands in later prompts for a result that was cleared to save room."""
 
 
 class Reader:
@@ -25,6 +29,12 @@ class Reader:
         self.providers: set[str] = set()
         self._stored = stored
         self._main = alone
+        self._sent: list[tuple[str, Draft]] = []
+        """What prompts hold since the last compaction, each with its message's id."""
+        self._tail = ""
+        """The message from which a compaction keeps the history as it was."""
+        self._cleared: list[tuple[float, str]] = []
+        """When a tool's result was taken out of later prompts, and its call."""
         if not alone:
             self.thread.parent = stored.parent
             self.thread.name = stored.title.partition(" (@")[0] or None
@@ -45,7 +55,10 @@ class Reader:
         self.talk.saw(when)
         system = text(message.info.get("system"))
         if system and not self.thread.exchanges:
-            self.talk.add(Draft("system", (text_piece(system),)), when)
+            self._add(message, Draft("system", (text_piece(system),)), when)
+        for part in message.parts:
+            if part.get("type") == "compaction":
+                self._tail = text(part.get("tail_start_id"))
         typed: list[Piece] = []
         added: list[Piece] = []
         for part in message.parts:
@@ -53,9 +66,13 @@ class Reader:
                 continue
             (added if part.get("synthetic") is True else typed).extend(_pieces(part))
         if typed:
-            self.talk.add(Draft("user", (*typed, *added)), when, human=self._main)
+            self._add(message, Draft("user", (*typed, *added)), when, human=self._main)
         elif added:
-            self.talk.add(Draft("user", tuple(added)), when)
+            self._add(message, Draft("user", tuple(added)), when)
+
+    def _add(self, message: Message, draft: Draft, when: float | None, *, human: bool = False) -> None:
+        self._sent.append((message.id, draft))
+        self.talk.add(draft, when, human=human)
 
     def _answer(self, message: Message) -> None:
         info = message.info
@@ -84,14 +101,34 @@ class Reader:
         self.providers.add(text(info.get("providerID")))
         if self.thread.role == "agent":
             self.thread.role = text(info.get("agent")) or text(info.get("mode")) or "agent"
-        output = _output(message.parts)
-        self.talk.answer(exchange, output)
+        if not exchange.aside:
+            self._clear(created)
+        self.talk.answer(exchange, _output(message.parts))
         if exchange.aside and failed:
             self.talk.again(exchange.fresh)
         elif exchange.aside:
-            self.talk.compacted([Draft("assistant", output.pieces)] if output.pieces else [])
+            self._compacted(message, exchange)
+        elif exchange.output is not None:
+            self._sent.append((message.id, exchange.output))
         for part in tools:
-            self._ran(part)
+            self._ran(message, part)
+
+    def _compacted(self, message: Message, exchange: Exchange) -> None:
+        """The summary stands for the history, but for a tail that the request for it may name."""
+        summary = Draft("assistant", () if exchange.output is None else exchange.output.pieces)
+        at = next((i for i, (own, _) in enumerate(self._sent) if own == self._tail), len(self._sent))
+        self._sent = [(message.id, summary), *self._sent[at:]]
+        self._tail = ""
+        self.talk.compacted([d for _, d in self._sent])
+
+    def _clear(self, now: float | None) -> None:
+        """Old results that the client has cleared by now: the prompt differs from the first of them on."""
+        due = {call for when, call in self._cleared if now is not None and when <= now}
+        if not due:
+            return
+        self._cleared = [c for c in self._cleared if c[1] not in due]
+        self._sent = [(own, replace(d, pieces=_CLEARED) if d.tool_call_id in due else d) for own, d in self._sent]
+        self.talk.compacted([d for _, d in self._sent])
 
     def _usage(self, exchange: Exchange, message: Message) -> None:
         steps = [p for p in message.parts if p.get("type") == "step-finish"]
@@ -118,7 +155,7 @@ class Reader:
         if output is not None:
             exchange.completion, exchange.reasoning = output + (thought or 0), thought
 
-    def _ran(self, part: dict[str, object]) -> None:
+    def _ran(self, message: Message, part: dict[str, object]) -> None:
         state = table(part.get("state"))
         time = table(state.get("time"))
         error = state.get("status") == "error"
@@ -134,6 +171,10 @@ class Reader:
             start=instant_ms(time.get("start")),
             error=error,
         )
+        self._sent.append((message.id, self.talk.unanswered()[-1]))
+        cleared = instant_ms(time.get("compacted"))
+        if tool is not None and cleared is not None:
+            self._cleared.append((cleared, tool.id))
         child = text(table(state.get("metadata")).get("sessionId"))
         if tool is not None and child and part.get("tool") == _TASK:
             tool.thread, tool.blocking = child, True

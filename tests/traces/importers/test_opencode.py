@@ -114,6 +114,40 @@ def test_a_compaction_that_failed_changes_nothing(tmp_path: Path) -> None:
     assert "no such file" in texts
 
 
+def shown(trace: Trace, call: int) -> list[str]:
+    prompt = next(ids for c, ids in trace.prompts() if c.id == call)
+    return [trace.blocks[b].text or "" for m in prompt for b in trace.messages[m].blocks]
+
+
+def test_a_compaction_may_keep_the_end_of_the_history(tmp_path: Path) -> None:
+    (main, child) = shop()
+    request = user(35, 13.2, "")
+    request["parts"] = [{"id": "prt_35", "type": "compaction", "auto": True, "tail_start_id": "msg_0030"}]
+    main["messages"].insert(3, request)
+    trace = only(import_path(as_database(tmp_path, [main, child])))
+    after = trace.calls_of(0)[3]
+    texts = [t for t in shown(trace, after.id) if t]
+    assert texts == ["Summary: the adder subtracts.", "no such file", "Continue if you have next steps."]
+    sent = next(ids for c, ids in trace.prompts() if c.id == after.id)
+    assert [c.id for m in sent for c in trace.messages[m].tool_calls] == ["c3"]
+
+
+def test_a_result_that_was_cleared_is_not_sent_again(tmp_path: Path) -> None:
+    (main, child) = shop()
+    long = "def add(a, b):\n    return a - b\n" * 40
+    read = main["messages"][1]["parts"][2]["state"]
+    read.update(output=long, time={**read["time"], "compacted": read["time"]["end"] + 6_000})
+    del main["messages"][3:5]
+    trace = only(import_path(as_database(tmp_path, [main, child])))
+    calls = trace.calls_of(0)
+    assert any(t.startswith("def add") for t in shown(trace, calls[1].id))
+    later = shown(trace, calls[2].id)
+    assert "[Old tool result content cleared]" in later
+    assert not any(t.startswith("def add") for t in later)
+    assert later[1].startswith("Please fix the adder")
+    assert [(w.cause, w.seconds) for w in trace.waits if w.before == calls[2].id] == [("tool", 2), ("client", 2.2)]
+
+
 def test_one_session_in_two_places_is_read_once(tmp_path: Path) -> None:
     sessions = shop()
     write_database(tmp_path / "opencode.db", sessions)
