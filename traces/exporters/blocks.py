@@ -1,6 +1,7 @@
 """Prompts as lists of block ids: two prompts share as many leading ids as they share whole leading blocks of text."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 
 from msgspec import Struct
 
@@ -11,10 +12,15 @@ Part = tuple[str, int, int]
 
 
 class BlockIds:
-    """Numbers for blocks, from 0 as they come; an id stands for a block and everything before it in its prompt."""
+    """Numbers for blocks; an id stands for a block and everything before it in its prompt.
 
-    def __init__(self, tokens: int) -> None:
+    They count from 0 as the blocks come or, `lasting`, are made from the text's digest (52 bits, exact in any JSON
+    reader), so that they mean the same in files written at different times.
+    """
+
+    def __init__(self, tokens: int, *, lasting: bool = False) -> None:
         self.tokens = tokens
+        self._lasting = lasting
         self._known: dict[tuple[int, tuple[Part, ...]], int] = {}
 
     def of(self, stream: Iterable[Part], before: int = -1) -> list[int]:
@@ -38,7 +44,15 @@ class BlockIds:
         return ids
 
     def _number(self, before: int, filled: list[Part]) -> int:
-        return self._known.setdefault((before, tuple(filled)), len(self._known))
+        key = (before, tuple(filled))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _lasting_id(key) if self._lasting else len(self._known)
+        return known
+
+
+def _lasting_id(key: tuple[int, tuple[Part, ...]]) -> int:
+    return int.from_bytes(blake2b(repr(key).encode(), digest_size=8).digest()) >> 12
 
 
 class Prompt(Struct, frozen=True):

@@ -15,14 +15,17 @@ BLOCK_TOKENS = 64
 
 
 def write(traces: Sequence[Trace]) -> Exported:
-    """One file for each trace. Hashes are the trace's own (scope `local`)."""
+    """One file for each trace. A single one has hashes of its own (scope `local`), several share theirs (`global`)."""
     problems: list[Problem] = []
-    files = tuple(json.dumps(_session(t, problems), separators=(",", ":")).encode() + b"\n" for t in traces)
+    shared = len(traces) > 1
+    blocks = BlockIds(BLOCK_TOKENS, lasting=shared)
+    sessions = (_session(t, blocks, problems) | {"hash_id_scope": "global" if shared else "local"} for t in traces)
+    files = tuple(json.dumps(s, separators=(",", ":")).encode() + b"\n" for s in sessions)
     return Exported(files, tuple(problems))
 
 
-def _session(trace: Trace, problems: list[Problem]) -> dict[str, Any]:
-    sized = dict(zip((c.id for c in trace.calls), prompts(trace, BlockIds(BLOCK_TOKENS)), strict=True))
+def _session(trace: Trace, blocks: BlockIds, problems: list[Problem]) -> dict[str, Any]:
+    sized = dict(zip((c.id for c in trace.calls), prompts(trace, blocks), strict=True))
     waits: dict[int, list[Wait]] = {}
     for wait in trace.waits:
         waits.setdefault(wait.before, []).append(wait)

@@ -65,6 +65,17 @@ def test_weka_says_it_all(title: str, tmp_path: Path) -> None:
     assert [t.parent for t in back.threads] == [t.parent for t in trace.threads]
 
 
+def test_several_weka_files_share_what_the_traces_share(library: tuple[Trace, ...], tmp_path: Path) -> None:
+    back = again(library, "weka", tmp_path)
+    assert [figures(t) for t in back] == [figures(t) for t in library]
+    assert shared(back, 64) == shared(library, 64)
+    assert sum(shared(library, 64)) > sum(sum(shared([t], 64)) for t in library)
+    first = json.loads((tmp_path / "0.json").read_text())
+    (alone,) = export(library[:1], "weka").files
+    assert (first["hash_id_scope"], json.loads(alone)["hash_id_scope"]) == ("global", "local")
+    assert max(first["requests"][0]["hash_ids"]) < 2**53
+
+
 def test_mooncake_keeps_requests_times_and_prefixes(library: tuple[Trace, ...], tmp_path: Path) -> None:
     back = again(library, "mooncake", tmp_path)
     assert len(back) == sum(len(t.calls) for t in library)
