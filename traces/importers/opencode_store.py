@@ -24,6 +24,7 @@ _TABLES = frozenset({"session", "message", "part"})
 _DAMAGED = (sqlite3.Error, UnicodeDecodeError)
 """Python decodes SQLite's messages, which quote what is damaged."""
 _MADE = re.compile(rb"CREATE TABLE\W+(\w+)\W")
+_LOG_HEAD_BYTES = 4 << 20
 _MOST_GROWTH = 64
 """A header that names a size so many times larger is itself damaged."""
 _PLAIN = re.compile(r"\w+")
@@ -49,15 +50,33 @@ class Stored(Struct):
 
 
 def is_database(path: Path, head: bytes) -> bool:
+    """By its tables. Those of a live one may stand in its write-ahead log only."""
     if not head.startswith(SQLITE):
         return False
     try:
         with closing(_open(path)) as connection:
-            names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+            rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            names = {_said(name) for (name,) in rows}
     except _DAMAGED:
-        # damaged: the first pages may name the tables, else the file's name has to do
-        return {n.decode() for n in _MADE.findall(head)} >= _TABLES or path.name.startswith("opencode")
-    return {n.decode("utf-8", "replace") if isinstance(n, bytes) else n for n in names} >= _TABLES
+        # the first pages may name the tables, else the file's name has to do
+        return _made(head) >= _TABLES or path.name.startswith("opencode")
+    return names | _made(_log_head(path)) >= _TABLES
+
+
+def _made(data: bytes) -> set[str]:
+    return {name.decode() for name in _MADE.findall(data)}
+
+
+def _log_head(path: Path) -> bytes:
+    try:
+        with _log(path).open("rb") as file:
+            return file.read(_LOG_HEAD_BYTES)
+    except OSError:
+        return b""
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
 
 
 def is_session_file(head: bytes) -> bool:
@@ -79,7 +98,7 @@ def is_export(head: bytes) -> bool:
 
 def read_database(path: Path, notes: Notes) -> list[Stored]:
     """Every session of a database. A live one is copied first, with its write-ahead log: nothing is locked."""
-    wal = path.with_name(path.name + "-wal")
+    wal = _log(path)
     with tempfile.TemporaryDirectory() as folder:
         place = path
         try:

@@ -148,19 +148,23 @@ def write_database(path: Path, sessions: list[Json]) -> Path:
     with closing(sqlite3.connect(path)) as db:
         db.execute("PRAGMA synchronous = OFF")
         db.execute("PRAGMA journal_mode = OFF")
-        db.execute("CREATE TABLE session (id text, parent_id text, title text, version text, directory text)")
-        db.execute("CREATE TABLE message (id text, session_id text, data text)")
-        db.execute("CREATE TABLE part (id text, message_id text, data text)")
-        for value in sessions:
-            info = value["info"]
-            row = (info["id"], info.get("parentID"), info["title"], info["version"], info["directory"])
-            db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?)", row)
-            for message in value["messages"]:
-                data = {k: v for k, v in message["info"].items() if k != "id"}
-                own = message["info"]["id"]
-                db.execute("INSERT INTO message VALUES (?, ?, ?)", (own, info["id"], json.dumps(data)))
-                for part in message["parts"]:
-                    inner = {k: v for k, v in part.items() if k != "id"}
-                    db.execute("INSERT INTO part VALUES (?, ?, ?)", (part["id"], own, json.dumps(inner)))
-        db.commit()
+        fill(db, sessions)
     return path
+
+
+def fill(db: sqlite3.Connection, sessions: list[Json]) -> None:
+    db.execute("CREATE TABLE session (id text, parent_id text, title text, version text, directory text)")
+    db.execute("CREATE TABLE message (id text, session_id text, data text)")
+    db.execute("CREATE TABLE part (id text, message_id text, data text)")
+    for value in sessions:
+        info = value["info"]
+        row = (info["id"], info.get("parentID"), info["title"], info["version"], info["directory"])
+        db.execute("INSERT INTO session VALUES (?, ?, ?, ?, ?)", row)
+        for message in value["messages"]:
+            data = {k: v for k, v in message["info"].items() if k != "id"}
+            own = message["info"]["id"]
+            db.execute("INSERT INTO message VALUES (?, ?, ?)", (own, info["id"], json.dumps(data)))
+            for part in message["parts"]:
+                inner = {k: v for k, v in part.items() if k != "id"}
+                db.execute("INSERT INTO part VALUES (?, ?, ?)", (part["id"], own, json.dumps(inner)))
+    db.commit()

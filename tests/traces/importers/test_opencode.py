@@ -12,7 +12,7 @@ from windtunnel.traces.check import faults
 from windtunnel.traces.importers import Imported, detect, import_path
 from windtunnel.traces.model import Trace
 
-from .opencode_logs import Json, answer, said, session, shop, tool, user, write_database, write_export, write_tree
+from .opencode_logs import Json, answer, fill, said, session, shop, tool, user, write_database, write_export, write_tree
 
 Writer = Callable[[Path, list[Json]], Path]
 
@@ -166,17 +166,22 @@ def test_roots_of_one_database_are_sessions_of_their_own(tmp_path: Path) -> None
     assert [(t.header.id, len(t.calls)) for t in result.traces] == [("ses_a", 7), ("ses_c", 1)]
 
 
-def test_a_live_database_is_read_with_its_log_and_left_alone(tmp_path: Path) -> None:
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_live_database_is_read_with_its_log_and_left_alone(begun: bool, tmp_path: Path) -> None:
+    """In one that was never tidied up, everything stands in the log, the tables too."""
     path = tmp_path / "opencode.db"
-    write_database(path, shop())
+    if begun:
+        write_database(path, shop())
     with closing(sqlite3.connect(path)) as live:
         live.execute("PRAGMA journal_mode=WAL")
         live.execute("PRAGMA wal_autocheckpoint=0")
+        if not begun:
+            fill(live, shop())
         text = json.dumps(answer(90, 50, 52, (10, 9_000, 0, 4, 0), [said("Late.", 51, 52)])["info"])
         live.execute("INSERT INTO message VALUES ('msg_0090', 'ses_a', ?)", (text,))
         live.commit()
         before = sorted((p.name, p.stat().st_size) for p in tmp_path.iterdir())
-        trace = only(import_path(path))
+        (trace,) = import_path(tmp_path).traces
         assert sorted((p.name, p.stat().st_size) for p in tmp_path.iterdir()) == before
     assert trace.calls_of(0)[-1].usage.prompt == 9_010
 
