@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from windtunnel.traces.importers.assemble import Rules, assemble
-from windtunnel.traces.importers.conversation import Conversation, link_by_prompt
-from windtunnel.traces.importers.pieces import Draft, Exchange, ThreadDraft, title_of
+from windtunnel.traces.importers.conversation import LEAST_PROMPT_CHARS, Conversation
+from windtunnel.traces.importers.pieces import Draft, Exchange, ThreadDraft, Tool, title_of
+from windtunnel.traces.importers.records import parse_json, table, text
 from windtunnel.traces.importers.wire_bodies import Body
 from windtunnel.traces.model import Header, Trace
 
@@ -22,6 +23,14 @@ class Seen(Struct, frozen=True):
     body: Body
     exchange: Exchange
     output: Draft | None
+
+
+class _Asked(Struct, frozen=True):
+    """A tool call that a conversation's opening may have come from."""
+
+    thread: ThreadDraft
+    exchange: int
+    tool: Tool
 
 
 class _Chain(Struct):
@@ -44,7 +53,7 @@ def sessions_of(seen: Sequence[Seen], wire: Wire) -> list[Trace]:
     for one in sorted(seen, key=_order):
         _place(one, chains, taken)
     threads = [chain.chat.thread for chain in chains]
-    link_by_prompt(threads)
+    _link(threads)
     roots = {thread.key: _root(thread, threads) for thread in threads}
     traces: list[Trace] = []
     for chain in chains:
@@ -65,7 +74,7 @@ def _order(one: Seen) -> tuple[float, int]:
 
 def _place(one: Seen, chains: list[_Chain], taken: set[str]) -> None:
     body = one.body
-    extended = [c for c in chains if body.digests[: len(c.last.digests)] == c.last.digests]
+    extended = [c for c in chains if _extends(body.digests, c.last.digests)]
     best = max(extended, key=lambda c: len(c.last.digests), default=None)
     grows = best is not None and body.answered(len(best.last.entries)) > len(best.last.entries)
     if best is None or not grows:
@@ -84,6 +93,12 @@ def _place(one: Seen, chains: list[_Chain], taken: set[str]) -> None:
     best.chat.answer(one.exchange, one.output or Draft("assistant"), one.exchange.end)
 
 
+def _extends(new: tuple[str, ...], old: tuple[str, ...]) -> bool:
+    size = len(old)
+    # the last message tells most of them apart without a comparison of the whole
+    return size <= len(new) and new[size - 1] == old[-1] and new[:size] == old
+
+
 def _came(chat: Conversation, drafts: Sequence[Draft], exchange: Exchange) -> None:
     """The new messages; the tools took what lies between the answer that asked for them and this request."""
     human = not any(d.role == "tool" for d in drafts)
@@ -94,6 +109,42 @@ def _came(chat: Conversation, drafts: Sequence[Draft], exchange: Exchange) -> No
                 tool.mark = "derived"
         else:
             chat.add(draft, None, human=human and draft.role == "user")
+
+
+def _link(threads: Sequence[ThreadDraft]) -> None:
+    """Tie a conversation whose first message is an argument of another one's tool call to that call."""
+    arguments: dict[str, list[_Asked]] = {}
+    for thread in threads:
+        for number, exchange in enumerate(thread.exchanges):
+            calls = exchange.output.calls if exchange.output else ()
+            for call, tool in zip(calls, exchange.tools, strict=False):
+                for said in _strings(call.arguments.text or ""):
+                    arguments.setdefault(said, []).append(_Asked(thread, number, tool))
+    for child in threads:
+        opening = child.exchanges[0]
+        words = [(p.text or "").strip() for d in opening.fresh if d.role == "user" for p in d.pieces]
+        found = next((a for w in words for a in arguments.get(w, []) if _may_start(a, child, opening)), None)
+        if found is not None:
+            child.parent, child.tool_call_id = found.thread.key, found.tool.id
+            found.tool.thread, found.tool.blocking = child.key, True
+            if found.exchange + 1 < len(found.thread.exchanges):
+                found.thread.exchanges[found.exchange + 1].joins.append(child.key)
+
+
+def _strings(arguments: str) -> list[str]:
+    if arguments[:1] != "{":
+        return []
+    try:
+        values = table(parse_json(arguments.encode("utf-8", "replace"))).values()
+    except ValueError:
+        return []
+    return [said for v in values if len(said := text(v).strip()) >= LEAST_PROMPT_CHARS]
+
+
+def _may_start(asked: _Asked, child: ThreadDraft, opening: Exchange) -> bool:
+    begun = asked.thread.exchanges[asked.exchange].start
+    late = begun is not None and opening.start is not None and begun >= opening.start
+    return asked.thread is not child and asked.tool.thread is None and not late
 
 
 def _root(thread: ThreadDraft, threads: Sequence[ThreadDraft]) -> str:
