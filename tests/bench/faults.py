@@ -34,13 +34,13 @@ EXPECTED: dict[str, str | None] = {
 }
 """What our result must call each of the server's faults; None where it is no failure."""
 STREAMS, TOKENS = 64, 100
-TURNS, ROUNDS = 3, 4
+TURNS, ROUNDS = 3, 8
 """Runs of each kind, and how often each fault comes in one of them."""
 STALL_MS = 700
 FLAGS: dict[str, object] = {"ttft_ms": 100, "gap_ms": 20, "stagger_ms": 100, "stall_ms": STALL_MS}
 BESIDE_NS = 500_000_000
 """For so long after its first byte a long line is being written, read, parsed and kept."""
-BESIDE_MS = 10.0
+BESIDE_MS = 15.0
 """Others' chunks may be so much later in this time: a text of ten megabytes cannot be decoded or joined by halves."""
 UNDER_WAY = 10
 """Chunks that a cut call may have missed: 0.1 s of them."""
