@@ -6,7 +6,7 @@ from pathlib import Path
 
 from windtunnel.traces.importers.records import Notes, parse_json, read_bytes
 
-_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\Z)|[\[\]{},]', re.DOTALL)
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 _CLOSING = {"[": "]", "{": "}"}
 MOST_DEPTH = 400
 

@@ -70,6 +70,8 @@ def read_session(main: Path, transcripts: Sequence[Path]) -> Imported:
     threads = [root.writer.thread, *(t for t in children if t.exchanges)]
     adopt(root.writer.thread, [t for t in children if t.exchanges], AGENT_TOOLS)
     tell_apart(threads)
+    for chat in chats:
+        chat.name_uncounted()
     problems = tuple(p for c in chats for p in c.notes.all())
     if not any(t.exchanges for t in threads):
         root.notes.add(None, "holds no request to a model: nothing to replay")
@@ -91,6 +93,7 @@ def _sub_agents(root: Chat, chats: list[Chat], paths: Sequence[Path]) -> list[Th
             if len(figures.exchanges) != len(thread.exchanges):
                 reason = "tells of another number of requests than the session's telemetry: its text is lost"
                 chat.notes.add(None, reason)
+                thread.exchanges.clear()
                 thread = figures
             for written, measured in zip(thread.exchanges, figures.exchanges, strict=True):
                 for field in ("prompt", "cached", "completion", "reasoning", "start", "end", "model"):

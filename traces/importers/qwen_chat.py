@@ -13,7 +13,8 @@ from windtunnel.traces.importers.records import Notes, Record, count, dumps, ins
 from windtunnel.traces.importers.thread_writer import ThreadWriter
 
 _RESPONSE, _TOOL = "qwen-code.api_response", "qwen-code.tool_call"
-_NOT_TYPED = frozenset({"notification", "cron", "goal_runtime", "background_task_completed"})
+_NOT_TYPED = frozenset({"notification", "cron", "goal_runtime", "background_task_completed", "mid_turn_user_message"})
+"""Kinds of user records that nobody waited for."""
 _SUB_AGENT_PROMPT = 3
 """Parts of a sub-agent's prompt id: session, sub-agent, round."""
 
@@ -74,6 +75,12 @@ class Chat:
         for event in self._responses:
             self._told(self.writer.aside(event.line, "auxiliary", event.start), event)
         self.writer.finish()
+
+    def name_uncounted(self) -> None:
+        """Note the answers that neither their record nor the telemetry counts."""
+        for exchange in self.writer.thread.exchanges:
+            if exchange.prompt is None or "prompt" in exchange.marks:
+                self.notes.add(exchange.line, "the response has no usage: its prompt size is estimated")
 
     def sub_agents(self) -> list[ThreadDraft]:
         """Threads of the sub-agents as the telemetry counts them; their text is not in it but for the answers."""
@@ -149,8 +156,6 @@ class Chat:
             self._usage(exchange, usage, line)
         elif event is not None:
             self._counts(exchange, event)
-        if exchange.prompt is None:
-            self.notes.add(line, "the response has no usage: its prompt size is estimated")
         return exchange
 
     def _response_of(self, usage: dict[str, object]) -> Event | None:

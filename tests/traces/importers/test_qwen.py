@@ -205,6 +205,7 @@ def with_transcript(tmp_path: Path, **meta: object) -> Imported:
 
 def test_a_sub_agent_with_a_transcript(tmp_path: Path) -> None:
     result = with_transcript(tmp_path, toolUseId="a1")
+    assert result.problems == ()
     (trace,) = result.traces
     assert faults(trace) == []
     assert [(t.name, t.spawn_call) for t in trace.threads] == [(None, None), ("explore", 0)]
@@ -213,6 +214,16 @@ def test_a_sub_agent_with_a_transcript(tmp_path: Path) -> None:
     assert [c.name for c in trace.messages[inner[0].output or 0].tool_calls] == ["grep", "glob"]
     assert [r.name for r in trace.tool_runs] == ["agent", "grep", "glob"]
     assert [w.cause for w in trace.waits if w.before == inner[1].id] == ["tool", "client"]
+
+
+def test_a_transcript_that_does_not_fit_the_telemetry(tmp_path: Path) -> None:
+    write(tmp_path / "chats" / "q-1.jsonl", agent_log())
+    write(tmp_path / "subagents" / "q-1" / "agent-explore-7f3c.jsonl", transcript()[:5])
+    result = import_path(tmp_path)
+    (trace,) = result.traces
+    assert [c.usage.prompt for c in trace.calls_of(1)] == [3_000, 3_200]
+    reason = "tells of another number of requests than the session's telemetry: its text is lost"
+    assert [p.reason for p in result.problems] == [reason]
 
 
 def test_a_background_agent_is_not_waited_for(tmp_path: Path) -> None:
