@@ -49,7 +49,7 @@ def read(path: Path) -> Imported:
             notes.add(None, "is not a JSON object: nothing could be read")
         return Imported((), notes.all())
     session = Session(notes)
-    session.take(value, MAIN, path)
+    session.take(value, MAIN, path, cut=bool(notes.all()))
     threads = [c.thread for c in session.chats.values() if c.thread.exchanges or c.thread.key == MAIN]
     if not any(t.exchanges for t in threads):
         notes.add(None, "holds no request to a model: nothing to replay")
@@ -91,8 +91,8 @@ class Session:
         self._taken: set[str] = set()
         self._sessions: set[str] = set()
 
-    def take(self, value: dict[str, object], key: str, path: Path) -> None:
-        """A trajectory document and, after it, those of its sub-agents."""
+    def take(self, value: dict[str, object], key: str, path: Path, *, cut: bool = False) -> None:
+        """A trajectory document and, after it, those of its sub-agents. `cut`: the document's end is lost."""
         agent = table(value.get("agent"))
         named = text(agent.get("name"))
         owner = Owner(key, text(agent.get("model_name")) or None, _schemas(agent), named == CLAUDE_CODE)
@@ -100,9 +100,12 @@ class Session:
         self._sessions.update(filter(None, (text(value.get("session_id")), text(value.get("trajectory_id")))))
         if not isinstance(value.get("steps"), list):
             self.notes.add(None, "the trajectory has no list of steps")
-        for number, item in enumerate(items(value.get("steps")), start=1):
+        steps = items(value.get("steps"))
+        for number, item in enumerate(steps, start=1):
             step = table(item)
-            if step:
+            if cut and number == len(steps) and "metrics" not in step:
+                self.notes.add(None, f"step {number} is cut off and was left out")
+            elif step:
                 self._step(step, number, owner, path)
             else:
                 self.notes.add(None, f"step {number} is not an object and was left out")
@@ -219,7 +222,7 @@ class Session:
         for problem in notes.all():
             self.notes.add(problem.line, f"{name}: {problem.reason}")
         if value:
-            self.take(value, own, beside)
+            self.take(value, own, beside, cut=bool(notes.all()))
         return own
 
 

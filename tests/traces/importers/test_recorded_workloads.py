@@ -220,3 +220,27 @@ def test_aider_runs_without_an_answer(name: str, recorded: Path, answers: Answer
     assert result.problems[0].reason == (
         f"{answer['runs']} runs with {answer['user_lines']} typed lines hold no answer of a model: nothing to replay"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "calls", "said"),
+    [
+        ("mooncake/synthetic_trace.jsonl", 2_659, "the last line is cut off"),
+        ("tracelab/derived_round_trace.jsonl", 10, "the last line is cut off"),
+        ("otel/claude-code-otel-events.sample.jsonl", 2, "the last line is cut off"),
+        ("atif/claude-code-codemie-subagent.trajectory.json", 4, "cut off here: what comes after is lost"),
+        ("har/pi-via-mitmproxy-12.3.1.har", 6, "cut off here: what comes after is lost"),
+    ],
+)
+def test_a_file_cut_off_at_60_percent_keeps_what_it_holds(
+    name: str, calls: int, said: str, recorded: Path, tmp_path: Path
+) -> None:
+    data = (recorded / name).read_bytes()
+    cut = tmp_path / Path(name).name
+    cut.write_bytes(data[: len(data) * 6 // 10])
+    result = import_path(cut)
+    assert sum(len(t.calls) for t in result.traces) == calls
+    assert [f for t in result.traces for f in faults(t)] == []
+    (problem,) = [p for p in result.problems if said in p.reason]
+    assert problem.line is not None
+    assert problem.line >= cut.read_bytes().count(b"\n")
