@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from windtunnel.agents.recorder.asked import Request
+from windtunnel.agents.recorder.asked import Answer, Request
 from windtunnel.agents.recorder.book import Book
 from windtunnel.agents.recorder.identity import Hints
 from windtunnel.agents.recorder.model import Pool, Session, Spawner, Thread, Turn, chain
@@ -60,7 +60,7 @@ class Correlator:
         before = len(self.sessions)
         session = self._named(hints, t)
         pool = session.pool if session is not None else self._pools.setdefault(hints.tag, Pool())
-        key = self._thread_key(hints)
+        key = hints.key
         failed = pool.failed.pop((key or MAIN, tip), None)
         if failed is not None:
             failed.start = t
@@ -91,8 +91,10 @@ class Correlator:
         if spawner is not None and spawner.turn.thread is not thread:
             _take(thread, spawner)
 
-    def ended(self, turn: Turn) -> None:
-        """A call is over and its answer is known."""
+    def ended(self, turn: Turn, answer: Answer) -> None:
+        """A call is over and written."""
+        for c in () if answer.output is None else answer.output.calls:
+            self.asks(turn, c.id, c.name, c.arguments.text or "")
         thread, pool = turn.thread, turn.session.pool
         thread.running.pop(turn.id, None)
         thread.turns.append(turn)
@@ -107,12 +109,6 @@ class Correlator:
         """A call that may be tried again with the same body."""
         turn.thread.running.pop(turn.id, None)
         turn.session.pool.failed[key, turn.tip] = turn
-
-    @staticmethod
-    def _thread_key(hints: Hints) -> str | None:
-        if hints.thread is not None:
-            return hints.thread
-        return hints.session if hints.parent is not None and hints.session is not None else None
 
     def _named(self, hints: Hints, t: int) -> Session | None:
         """The session that the wire names: a sub-agent's own session id leads to its parent's."""

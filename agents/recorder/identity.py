@@ -48,6 +48,11 @@ class Hints(Struct):
     """What the client says the request is for, where that is no turn."""
     tag: str = ""
 
+    @property
+    def key(self) -> str | None:
+        """Of the sub-agent's thread: its own id, or the session id of a session that has a parent."""
+        return self.thread if self.thread is not None or self.parent is None else self.session
+
 
 def read_hints(headers: dict[str, str], metadata: dict[str, Any], tag: str) -> Hints:
     hints = Hints(tag=tag or _tag_of(headers))

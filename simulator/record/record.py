@@ -22,7 +22,9 @@ from windtunnel.traces.errors import UsageError
 
 PORT = 8484
 """Where agents with a config file find the proxy from one recording to the next."""
-FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+FORWARDED = (signal.SIGINT, signal.SIGTERM, *HUP)
+"""Under nohup a recording goes on when its terminal is closed."""
 
 
 def execute(upstream: str, out: Path | None, port: int | None, tag: str, command: tuple[str, ...]) -> int:
@@ -72,7 +74,7 @@ class Record:
             name=secrets.token_hex(4),
             client=Path(self._command[0]).name if self._command else "",
             upstream=self._target.url(),
-            argv=tuple(sys.argv[1:]),
+            argv=tuple(sys.argv[1 : len(sys.argv) - max(0, len(self._command) - 1)]),  # an agent's words may be secret
             origin_ns=perf_counter_ns(),
             wall_clock=time.time(),
             proxy_pid=os.getpid(),

@@ -17,8 +17,9 @@ from typing import Any
 import aiohttp
 
 from windtunnel.agents import events as ev
-from windtunnel.agents.recorder.recorder import Recorder, Wrote
+from windtunnel.agents.recorder.recorder import Recorder
 from windtunnel.agents.recorder.redact import Redactor
+from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
 from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToWriter

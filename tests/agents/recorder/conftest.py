@@ -13,7 +13,8 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.client import parse_target
 from windtunnel.agents.recorder.exchange import Exchange
 from windtunnel.agents.recorder.proxy import Proxy
-from windtunnel.agents.recorder.recorder import Recorder, Wrote
+from windtunnel.agents.recorder.recorder import Recorder
+from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, How, Opened
 from windtunnel.traces.check import faults
 from windtunnel.traces.format import read_trace
