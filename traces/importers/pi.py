@@ -96,6 +96,8 @@ class Session:
         self.talk = Conversation(ThreadDraft("main"), set())
         self.apis: set[str] = set()
         self.id = self.version = self.cwd = self.name = ""
+        self._origin = ""
+        """File of the session that this one was forked from."""
         self._effort: str | None = None
         self._parents: dict[str, str | None] = {}
         self._entries: dict[str, Entry] = {}
@@ -133,6 +135,8 @@ class Session:
         exchanges = self.talk.thread.exchanges
         folder = self.cwd.replace("\\", "/").rstrip("/").rpartition("/")[2]
         notes = []
+        if self._origin:
+            notes.append(f"begins as a copy of {self._origin}")
         if self._summaries:
             notes.append(f"{self._summaries} requests that wrote a summary are not in the log")
         if self._branches:
@@ -152,6 +156,8 @@ class Session:
         self.id = self.id or text(value.get("id"))
         self.cwd = self.cwd or text(value.get("cwd"))
         self._effort = _effort(value.get("thinkingLevel"))
+        origin = text(value.get("parentSession")) or text(value.get("branchedFrom"))
+        self._origin = origin.replace("\\", "/").rpartition("/")[2]
 
     def _follow(self, value: dict[str, object], notes: Notes, line: int) -> None:
         """Where an entry does not follow the one before it, the prompt goes back to its own way."""

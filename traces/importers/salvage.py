@@ -6,7 +6,7 @@ messages around the damage, and the place of the damage is noted.
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -31,16 +31,26 @@ class Document(Struct, frozen=True):
     text: str
     """The file's text; empty when its items stand at no known place."""
     list_at: int
+    starts: list[int] = []
+    """Lines of the items, found when the first is asked for."""
 
     def line(self, number: int) -> int | None:
         """The line, from 1, on which an item of a sound document begins."""
-        at = self.list_at
-        try:
-            for _ in range(number):
-                at = _decoder.raw_decode(self.text, _skip(self.text, at))[1]
-        except (ValueError, RecursionError):
-            return None
-        return _line(self.text, _skip(self.text, at)) if self.text else None
+        if self.text and not self.starts:
+            self.starts.extend(_starts(self.text, self.list_at))
+        return self.starts[number] if number < len(self.starts) else None
+
+
+def _starts(text: str, at: int) -> Iterator[int]:
+    """The line of each item of a list."""
+    line, counted = 1, 0
+    while (at := _skip(text, at)) < len(text) and text[at] != "]":
+        line, counted = line + text.count("\n", counted, at), at
+        yield line
+        end = _value(text, at)[1]
+        if end is None:
+            return
+        at = end
 
 
 def read_document(path: Path, notes: Notes, key: str, wanted: Wanted) -> Document:

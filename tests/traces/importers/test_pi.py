@@ -73,6 +73,11 @@ def test_another_branch_starts_from_its_own_way(tmp_path: Path) -> None:
     assert "1 calls go on from an earlier point of the session (another branch)" in trace.header.notes
 
 
+def test_a_fork_names_where_it_came_from(tmp_path: Path) -> None:
+    log = [head(parentSession="/home/me/.pi/agent/sessions/shop/first.jsonl"), *shop()[1:]]
+    assert "begins as a copy of first.jsonl" in load(tmp_path / "s.jsonl", log).header.notes
+
+
 def test_a_compaction_keeps_what_it_names(tmp_path: Path) -> None:
     log = [
         *shop()[:-2],
