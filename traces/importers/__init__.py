@@ -13,6 +13,7 @@ from msgspec import Struct
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.importers import (
     aider,
+    aiperf_turns,
     atif,
     claude_code,
     cline,
@@ -79,6 +80,9 @@ IMPORTERS: dict[str, Importer] = {
     ),
     mini_swe_agent.NAME: Importer(
         mini_swe_agent.NAME, mini_swe_agent.detect, mini_swe_agent.read, _one_by_one(mini_swe_agent.read)
+    ),
+    aiperf_turns.NAME: Importer(
+        aiperf_turns.NAME, aiperf_turns.detect, aiperf_turns.read, _one_by_one(aiperf_turns.read)
     ),
     tracelab.NAME: Importer(tracelab.NAME, tracelab.detect, tracelab.read, tracelab.read_group),
     otel.NAME: Importer(otel.NAME, otel.detect, otel.read, otel.read_group),

@@ -5,25 +5,66 @@ The new tokens of a row start a block of their own, so that its hashes mean the 
 
 from collections.abc import Sequence
 
+from msgspec import Struct
+
 from windtunnel.traces.importers.ledger import Ledger
 from windtunnel.traces.importers.mooncake_rows import Row
 from windtunnel.traces.importers.pieces import Draft, Piece
 from windtunnel.traces.importers.weka_build import Origin, block_piece
-from windtunnel.traces.model import Call, Header, Mark, Thread, Trace, Usage, Wait, digest_of
+from windtunnel.traces.model import Call, Cause, Header, Mark, Thread, Trace, Usage, Wait, digest_of
+
+
+class Turn(Struct, frozen=True):
+    """What a turn adds to its session's prompt, and what was written then."""
+
+    new: tuple[Draft, ...]
+    out: int | None
+    output: Piece | None
+    at: float | None = None
+    delay: float | None = None
+    """Since the turn before."""
+    counted: bool = True
+    """The new tokens are the source's count and not an estimate."""
 
 
 def session(origin: Origin, rows: Sequence[Row]) -> Trace:
-    ledger = Ledger(origin.id)
+    turns = [
+        Turn(
+            new=(Draft("user", tuple(_pieces(origin, row, number))),),
+            out=row.out,
+            output=_output(origin, row, number),
+            at=row.at,
+            delay=row.delay,
+        )
+        for number, row in enumerate(rows)
+    ]
+    header = Header(
+        id=origin.id,
+        agent=origin.format,
+        source=origin.source,
+        started_at=origin.started_at,
+        shape_only=True,
+        title=origin.id,
+        notes=origin.notes,
+    )
+    return grown(header, turns, "client")
+
+
+def grown(header: Header, turns: Sequence[Turn], cause: Cause) -> Trace:
+    """A session of one thread, every prompt of which is the one before, its output, and what is new."""
+    ledger = Ledger(header.id)
     calls: list[Call] = []
     waits: list[Wait] = []
     prompt = length = 0
     said: int | None = None
-    for number, row in enumerate(rows):
-        prompt += (ledger.tokens(said) if said is not None else 0) + row.prompt
-        new = ledger.message(Draft("user", tuple(_pieces(origin, row, number))))
-        append = (new,) if said is None else (said, new)
-        said = _output(ledger, origin, row, number)
-        marks: dict[str, Mark] = {"prompt": "derived"} if number else {}
+    for number, turn in enumerate(turns):
+        new = [ledger.message(draft) for draft in turn.new]
+        append = tuple(new) if said is None else (said, *new)
+        prompt += sum(ledger.tokens(m) for m in append)
+        said = None if turn.output is None else ledger.message(Draft("assistant", (turn.output,)))
+        marks: dict[str, Mark] = {"prompt": "derived"} if number and turn.counted else {}
+        if turn.output is not None and turn.output.mark == "estimated":
+            marks["completion"] = "estimated"
         calls.append(
             Call(
                 id=number,
@@ -32,24 +73,16 @@ def session(origin: Origin, rows: Sequence[Row]) -> Trace:
                 base=number - 1 if number else None,
                 keep=length,
                 output=said,
-                usage=Usage(prompt=prompt, completion=row.out),
-                start_s=row.at,
+                usage=Usage(prompt=prompt if turn.counted else None, completion=turn.out),
+                start_s=turn.at,
                 marks=marks,
             )
         )
         length += len(append)
         if number:
-            waits.append(Wait(number, "client", row.delay, mark="estimated" if row.delay is None else "recorded"))
+            waits.append(Wait(number, cause, turn.delay, mark="estimated" if turn.delay is None else "recorded"))
     return Trace(
-        header=Header(
-            id=origin.id,
-            agent=origin.format,
-            source=origin.source,
-            started_at=origin.started_at,
-            shape_only=True,
-            title=origin.id,
-            notes=origin.notes,
-        ),
+        header=header,
         blocks=tuple(ledger.blocks),
         messages=tuple(ledger.messages),
         threads=(Thread(id=0),),
@@ -71,8 +104,8 @@ def _pieces(origin: Origin, row: Row, number: int) -> list[Piece]:
     return pieces
 
 
-def _output(ledger: Ledger, origin: Origin, row: Row, number: int) -> int | None:
+def _output(origin: Origin, row: Row, number: int) -> Piece | None:
     if not row.out:
         return None
     digest = digest_of(origin.format, *origin.scope, origin.id, "output", str(number))
-    return ledger.message(Draft("assistant", (block_piece(digest, row.out, "recorded"),)))
+    return block_piece(digest, row.out, "recorded")

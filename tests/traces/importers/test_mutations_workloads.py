@@ -22,6 +22,7 @@ LOGS: dict[str, tuple[str, str, Callable[[], Any]]] = {
     "mooncake in turns": ("mooncake", ".jsonl", workload_logs.sessions),
     "aiperf": ("mooncake-aiperf", ".jsonl", workload_logs.sessions),
     "dynamo": ("mooncake-dynamo", ".jsonl", workload_logs.sessions),
+    "conversations": ("aiperf-multi-turn", ".jsonl", workload_logs.conversations),
     "tracelab": ("tracelab", ".jsonl", workload_logs.tracelab),
     "atif": ("atif", ".json", workload_logs.atif),
     "spans": ("otel", ".jsonl", workload_logs.otel),

@@ -39,6 +39,16 @@ def sessions() -> list[Json]:
     ]
 
 
+def conversations() -> list[Json]:
+    """AIPerf's multi-turn files: one of two turns behind a system prompt, one of a single turn."""
+    asked = {"text": "What is a prefix cache?", "output_length": 100}
+    more = {"texts": ["Can you give", "an example?"], "delay": 1_500}
+    return [
+        {"session_id": "chat-1", "turns": [{"role": "system", "text": "Be brief."}, asked, more]},
+        {"turns": [{"text": "Name one."}]},
+    ]
+
+
 # TraceLab
 
 
