@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 from adapter import said_in
 from compare import Two, two
 from machine import serving, watch
@@ -42,8 +43,8 @@ BESIDE_NS = 500_000_000
 """For so long after its first byte a long line is being written, read, parsed and kept."""
 BESIDE_MS = 15.0
 """Others' chunks may be so much later in this time: a text of ten megabytes cannot be decoded or joined by halves."""
-UNDER_WAY = 10
-"""Chunks that a cut call may have missed: 0.1 s of them."""
+UNDER_WAY_NS = 500_000_000
+"""What was written so shortly before a call was cut may not have been read by then, least of all on a busy machine."""
 BODY_BYTES = 64_000
 """More than fits the small receive buffer of a server that is to read slowly."""
 
@@ -206,5 +207,6 @@ def cut_right(said: Said, true: Truth) -> bool:
     """Whether a cut call counted what was written before it was cut; the server goes on until it sees the end."""
     if said.failure is not None or true.how != "client_closed" or said.end is None:
         return False
-    written = int((true.times <= said.end).sum())
-    return 0 <= written - len(said.times) <= UNDER_WAY
+    least, most = np.searchsorted(true.times, [said.end - UNDER_WAY_NS, said.end], side="right")
+    counted = len(said.times)
+    return bool(least <= counted <= most and (said.times >= true.times[:counted]).all())

@@ -4,10 +4,11 @@ import sys
 from collections import Counter
 
 import faults
+import numpy as np
 import pytest
 from compare import Two
 from machine import build, compiler
-from records import pairs
+from records import Said, Truth, pairs
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or compiler() is None, reason="needs Linux and a C compiler (cc, gcc or clang)"
@@ -54,6 +55,25 @@ def test_calls_that_are_cut_count_what_the_server_had_written(binaries, tmp_path
 
 
 # -- how the bench judges
+
+
+def test_a_cut_call_is_judged_by_what_was_written_before():
+    times = np.arange(1, 101) * 10_000_000
+    end = int(times[-1]) + 1
+
+    def said(count, **more):
+        return Said("r", 0, 0, times[:count] + 1000, **{"end": end, "cut": True, **more})
+
+    true = Truth(
+        "r", "none", "client_closed", 0, 0, 0, 0, 2 * end, 10, 100, 0, False, np.append(times, times[-1] + 10**7)
+    )
+    right = [faults.cut_right(said(count), true) for count in (0, 49, 50, 99, 100)]
+    assert right == [False, False, True, True, True]
+    early = Said("r", 0, 0, times - 1, end=end, cut=True)
+    assert not faults.cut_right(early, true)  # it was read before it was written
+    assert not faults.cut_right(Said("r", 0, 0, true.times + 1000, end=end, cut=True), true)  # and after the cut
+    assert not faults.cut_right(said(100, failure="aborted"), true)
+    assert not faults.cut_right(said(100, end=None), true)
 
 
 def judged(**fields):
