@@ -132,7 +132,11 @@ def traces_stats(sources: tuple[str, ...], as_json: bool) -> None:
 @traces.command(name="export")
 @click.argument("sources", nargs=-1)
 @click.option(
-    "--format", "form", required=True, metavar="NAME", help="weka, mooncake, mooncake-dynamo, mooncake-aiperf."
+    "--format",
+    "form",
+    required=True,
+    metavar="NAME",
+    help="weka, mooncake, mooncake-dynamo, mooncake-aiperf, aiperf-multi-turn.",
 )
 @click.option("--out", "-o", type=click.Path(path_type=Path), help="File, or folder for weka (default: stdout).")
 def traces_export(sources: tuple[str, ...], form: str, out: Path | None) -> None:

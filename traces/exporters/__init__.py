@@ -1,7 +1,7 @@
 """Traces as files of other programs' workload formats; `EXPORTERS` lists them.
 
-Pure: traces in, bytes out. What a format cannot say is a `Problem` that names the call, never a silent loss. All of
-them tell a prompt by hashes of fixed blocks: equal prefixes stay equal, text does not leave.
+Pure: traces in, bytes out. What a format cannot say is a `Problem` that names the call, never a silent loss. Recorded
+text does not leave: a prompt is hashes of fixed blocks or regenerated text, and equal prefixes stay equal.
 """
 
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
-from windtunnel.traces.exporters import mooncake, weka
+from windtunnel.traces.exporters import aiperf_turns, mooncake, weka
 from windtunnel.traces.exporters.exported import Exported
 from windtunnel.traces.model import Trace
 
@@ -29,6 +29,7 @@ EXPORTERS: dict[str, Exporter] = {
     "mooncake": Exporter("mooncake", ".jsonl", one_file=True, write=mooncake.write),
     "mooncake-dynamo": Exporter("mooncake-dynamo", ".jsonl", one_file=True, write=mooncake.write_dynamo),
     "mooncake-aiperf": Exporter("mooncake-aiperf", ".jsonl", one_file=True, write=mooncake.write_aiperf),
+    "aiperf-multi-turn": Exporter("aiperf-multi-turn", ".jsonl", one_file=True, write=aiperf_turns.write),
 }
 
 

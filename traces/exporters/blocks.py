@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from windtunnel.traces.model import Trace
+from windtunnel.traces.model import Call, Trace
 
 Part = tuple[str, int, int]
 """A stretch of a text: its digest, and the first and last token of it that are meant (the last not included)."""
@@ -118,3 +118,8 @@ def after(stream: Iterable[Part], tokens: int) -> Iterator[Part]:
         else:
             yield digest, begin + tokens, end
             tokens = 0
+
+
+def keeps_all(call: Call, before: Call, streams: dict[int, tuple[int, ...]]) -> bool:
+    """A call's prompt begins with the whole prompt of another; `streams` are the prompts' messages by call."""
+    return call.base == before.id and call.tools == before.tools and call.keep == len(streams[before.id])

@@ -8,12 +8,12 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windtunnel.traces.exporters.blocks import BlockIds, Prompt, after, parts, prompts
+from windtunnel.traces.exporters.blocks import BlockIds, Prompt, after, keeps_all, parts, prompts
 from windtunnel.traces.exporters.exported import Exported
 from windtunnel.traces.model import Call, Problem, Trace
 
 BLOCK_TOKENS = 512
-_BEGINS_ANEW = "the prompt does not extend the one before it: a new session begins"
+BEGINS_ANEW = "the prompt does not extend the one before it: a new session begins"
 
 
 def write(traces: Sequence[Trace]) -> Exported:
@@ -36,7 +36,7 @@ def write_dynamo(traces: Sequence[Trace]) -> Exported:
     rows: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for trace in traces:
-        pauses = _pauses(trace)
+        pauses = pauses_of(trace)
         for thread, calls in _threads(trace, blocks, problems):
             for at, (call, prompt) in enumerate(calls):
                 when = _at(trace, call, zero) if not at else None
@@ -58,14 +58,14 @@ def write_aiperf(traces: Sequence[Trace]) -> Exported:
     rows: list[dict[str, Any]] = []
     problems: list[Problem] = []
     for trace in traces:
-        pauses = _pauses(trace)
+        pauses = pauses_of(trace)
         streams = {c.id: tuple(messages) for c, messages in trace.prompts()}
         for thread, calls in _threads(trace, blocks, problems):
             begun, carried = 0, 0
             before: Call | None = None
             for call, prompt in calls:
                 size, ids = prompt.tokens, prompt.ids
-                if before is not None and _keeps_all(call, before, streams):
+                if before is not None and keeps_all(call, before, streams):
                     size = max(1, prompt.tokens - carried)
                     if carried + size > prompt.tokens:
                         problems.append(Problem(trace.header.id, call.id, _longer(carried + size - prompt.tokens)))
@@ -75,7 +75,7 @@ def write_aiperf(traces: Sequence[Trace]) -> Exported:
                 else:
                     if before is not None:
                         begun += 1
-                        problems.append(Problem(trace.header.id, call.id, _BEGINS_ANEW))
+                        problems.append(Problem(trace.header.id, call.id, BEGINS_ANEW))
                     name, when = _name(trace, thread, begun), _at(trace, call, zero)
                     rows.append(_row(call, size, ids, session=name, timestamp=when or 0.0))
                 carried = size + (call.usage.completion or 0)
@@ -85,10 +85,6 @@ def write_aiperf(traces: Sequence[Trace]) -> Exported:
 
 def _longer(tokens: int) -> str:
     return f"the prompt is {tokens} tokens longer here: the format keeps every output whole in the history"
-
-
-def _keeps_all(call: Call, before: Call, streams: dict[int, tuple[int, ...]]) -> bool:
-    return call.base == before.id and call.tools == before.tools and call.keep == len(streams[before.id])
 
 
 def _threads(
@@ -118,7 +114,7 @@ def _at(trace: Trace, call: Call, zero: float) -> float | None:
     return round(((0.0 if begun is None else begun - zero) + call.start_s) * 1000, 3)
 
 
-def _pauses(trace: Trace) -> dict[int, float]:
+def pauses_of(trace: Trace) -> dict[int, float]:
     """Milliseconds between the previous answer and each call, where every part of the pause is known."""
     found: dict[int, float | None] = {}
     for wait in trace.waits:
