@@ -36,6 +36,9 @@ class Book:
         self._prints: dict[str, int] = {}
         """Print to the message that was written with it first, reasoning or not."""
         self._tools: dict[str, int] = {}
+        self._own: dict[tuple[int, str, str], int] = {}
+        """(thread, print, thought) to a message that counts otherwise there than elsewhere in the session."""
+        self._own_tools: dict[tuple[int, str], int] = {}
         self._ratio = 1.0
         """Counted tokens per estimated one, of what was settled last."""
         self._fillers = 0
@@ -50,10 +53,10 @@ class Book:
         yield from ledger.toolsets[toolsets:]
         yield from ledger.messages[messages:]
 
-    def prompt(self, asked: Sequence[Said], schemas: ToolSchemas | None, counted: int | None) -> Entry:
-        """Enter a prompt; `counted` are its tokens, None where nobody counted them."""
-        ids = [self._known(s) for s in asked]
-        tools = None if schemas is None else self._tools.get(schemas.piece.digest)
+    def prompt(self, thread: int, asked: Sequence[Said], schemas: ToolSchemas | None, counted: int | None) -> Entry:
+        """Enter a thread's prompt; `counted` are its tokens, None where nobody counted them."""
+        ids = [self._known(thread, s) for s in asked]
+        tools = None if schemas is None else self._known_tools(thread, schemas)
         new = schemas is not None and tools is None
         open_ = [i for i, known in enumerate(ids) if known is None]
         room = None
@@ -75,9 +78,10 @@ class Book:
         size, counts = self._settled(drafts, schemas if new else None, room)
         if new and schemas is not None:
             tools = self.ledger.toolset(schemas.names, replace(schemas.piece, tokens=size))
-            self._tools[schemas.piece.digest] = tools
+            if self._tools.setdefault(schemas.piece.digest, tools) != tools:
+                self._own_tools[thread, schemas.piece.digest] = tools
         for i, draft in zip(open_, _counted(drafts, counts), strict=True):
-            ids[i] = self._enter(asked[i], draft)
+            ids[i] = self._enter(thread, asked[i], draft)
         messages = tuple(m for m in ids if m is not None)
         total = sum(self.ledger.tokens(m) for m in messages) + self.ledger.toolset_tokens(tools)
         return Entry(messages, tools, total)
@@ -98,15 +102,20 @@ class Book:
     def tokens_of(self, messages: Sequence[int], tools: int | None) -> int:
         return sum(self.ledger.tokens(m) for m in messages) + self.ledger.toolset_tokens(tools)
 
-    def _known(self, s: Said) -> int | None:
-        exact = self._ids.get((s.print, s.thought))
+    def _known_tools(self, thread: int, schemas: ToolSchemas) -> int | None:
+        digest = schemas.piece.digest
+        return self._own_tools.get((thread, digest), self._tools.get(digest))
+
+    def _known(self, thread: int, s: Said) -> int | None:
+        exact = self._own.get((thread, s.print, s.thought), self._ids.get((s.print, s.thought)))
         if exact is None and not s.thought and s.print in self._prints:
             exact = self._ids[s.print, ""] = self.ledger.without_reasoning(self._prints[s.print])
         return exact
 
-    def _enter(self, s: Said, draft: Draft) -> int:
+    def _enter(self, thread: int, s: Said, draft: Draft) -> int:
         message = self.ledger.message(draft)
-        self._ids[s.print, s.thought] = message
+        if self._ids.setdefault((s.print, s.thought), message) != message:
+            self._own[thread, s.print, s.thought] = message
         self._prints.setdefault(s.print, message)
         return message
 

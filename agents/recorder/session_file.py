@@ -37,7 +37,7 @@ class SessionFile:
     def add(self, turn: Turn, request: Request, answer: Answer, *, aborted: bool) -> Call:
         """Write a call that ended with all that it needs; also notes in `turn` where its prompt stands."""
         session = self.session
-        entry = session.book.prompt(request.said, request.schemas, answer.prompt)
+        entry = session.book.prompt(turn.thread.id, request.said, request.schemas, answer.prompt)
         output = session.book.output(answer, str(turn.id))
         turn.messages, turn.toolset = entry.messages, entry.tools
         base, keep = _base(turn)

@@ -1,8 +1,14 @@
-"""The proxy's end of the pipe: what the connections saw goes to the writer, answers in parts four times a second."""
+"""The proxy's end of the pipe: what the connections saw goes to the writer, in parts, and never while an agent waits.
+
+A request that was sent on is told only with the next parts: reading it at once would compete for the processor with
+the very answer that the agent waits for. A call that ended is told at once.
+"""
 
 import asyncio
 import socket
 import sys
+
+from msgspec import Struct
 
 from windtunnel.agents.recorder.exchange import Exchange
 from windtunnel.agents.recorder.told import Arrived, Closed, How, Opened
@@ -13,6 +19,7 @@ from windtunnel.traces.errors import RunError, UsageError
 START_S = 30.0
 END_S = 60.0
 PARTS_S = 0.25
+SLICES = 10
 
 
 _TELLING = (b"[DONE]", b"message_stop", b"response.completed", b"content_block_stop", b"output_item.done")
@@ -24,6 +31,7 @@ class WriterLink:
 
     def __init__(self) -> None:
         self._live: dict[int, Exchange] = {}
+        self._untold: list[tuple[Struct, list[bytes]]] = []
         self.pipe: Pipe[ToProxy] = Pipe(ToProxy, self._got, self._hung_up)
         self.lost = False
         """The writer has gone before it was told to."""
@@ -58,6 +66,7 @@ class WriterLink:
 
     async def end(self) -> Done | None:
         """What was recorded; None when the writer is gone."""
+        self._tell()
         self.pipe.send(End())
         try:
             done = await asyncio.wait_for(self._done, END_S)
@@ -74,26 +83,36 @@ class WriterLink:
                 self._parts(other)
         headers = tuple((n.decode("latin-1").lower(), v.decode("latin-1")) for n, v in exchange.headers)
         path = exchange.path.decode("latin-1")
-        self.pipe.send(Opened(exchange.number, t, connection, path, exchange.tag, headers), [exchange.body])
+        opened = Opened(exchange.number, t, connection, path, exchange.tag, headers)
+        self._untold.append((opened, [exchange.body]))
 
     def closed(self, exchange: Exchange, t: int, how: How, detail: str = "") -> None:
         self._parts(exchange)
-        self.pipe.send(Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail))
+        self._untold.append((Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail), []))
+        self._tell()
 
     async def parts(self, live: dict[int, Exchange]) -> None:
         """Hands on the answers under way (the proxy's own table of them), for ever."""
         self._live = live
         while True:
-            await asyncio.sleep(PARTS_S)
-            for exchange in list(live.values()):
-                self._parts(exchange)
+            for turn in range(SLICES):  # many streams are not told at once: that would hold up all of them
+                await asyncio.sleep(PARTS_S / SLICES)
+                for number, exchange in list(live.items()):
+                    if number % SLICES == turn:
+                        self._parts(exchange)
+                self._tell()
 
     def _parts(self, exchange: Exchange) -> None:
         if exchange.pieces and exchange.status is not None:
             pieces, exchange.pieces = exchange.pieces, []
             lengths = tuple((t, len(data)) for t, data in pieces)
             arrived = Arrived(exchange.number, lengths, exchange.content_type, exchange.content_encoding)
-            self.pipe.send(arrived, [data for _, data in pieces])
+            self._untold.append((arrived, [data for _, data in pieces]))
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        for message, parts in untold:
+            self.pipe.send(message, parts)
 
     def _got(self, message: ToProxy, body: bytes) -> None:
         del body

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import os
 import secrets
 import signal
@@ -52,6 +53,8 @@ class Record:
         link = WriterLink()
         proxy = Proxy(self._target, link)
         folder = await link.start(self._begin())
+        gc.collect()
+        gc.freeze()
         parts = asyncio.create_task(link.parts(proxy.shared.live))
         try:
             await self._listen(proxy)

@@ -208,5 +208,7 @@ async def _main(fd: int) -> None:
 
 if __name__ == "__main__":
     os.nice(NICE)
+    with contextlib.suppress(AttributeError, OSError):
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         runner.run(_main(int(sys.argv[1])))

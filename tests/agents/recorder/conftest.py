@@ -125,12 +125,15 @@ class Told:
         how: How = "complete",
         kind: str = "text/event-stream",
     ) -> None:
-        """The bodies came one ms apart, the last of them at `at`."""
+        """The bodies came one ms apart, the last of them at `at`, and the answer ended."""
+        self.arrive(number, at, *bodies, kind=kind)
+        self.recorder.closed(Closed(number, round(at * MS), status, how, kind))
+
+    def arrive(self, number: int, at: float, *bodies: bytes, kind: str = "text/event-stream") -> None:
         first = at - len(bodies) + 1
         pieces = tuple((round((first + i) * MS), len(b)) for i, b in enumerate(bodies))
         if pieces:
             self.recorder.arrived(Arrived(number, pieces, kind), b"".join(bodies))
-        self.recorder.closed(Closed(number, round(at * MS), status, how, kind))
 
     def finish(self, at: float = 1e6) -> list[Trace]:
         """The recorded sessions, in order of their file names; each must be sound."""
