@@ -78,7 +78,7 @@ def _asked(row: dict[str, Any]) -> Asked:
     if thread == session:
         thread = ""
     if not session:  # no ids on the wire: the folder it works in
-        found = re.search(r"/work/([\w-]+)", json.dumps(body).partition("working directory")[2] or json.dumps(body))
+        found = re.search(r"/work/((?:claude|codex|opencode|pi)-[\w-]+)", json.dumps(body))
         session = found.group(1) if found else "one"
     text = "".join(c if isinstance(c, str) else "data: " + json.dumps(c) + "\n\n" for _, c in row["chunks"])
     prompt, completion, ids = _answer(text)
