@@ -30,6 +30,8 @@ class Asked:
     parent: str | None
     prompt: int | None
     completion: int | None
+    task: str
+    """The scripted sub-task that it is for; empty for the main one."""
     tools: int
     tool_ids: tuple[str, ...]
     results: tuple[str, ...]
@@ -82,10 +84,20 @@ def _asked(row: dict[str, Any]) -> Asked:
         session = found.group(1) if found else "one"
     text = "".join(c if isinstance(c, str) else "data: " + json.dumps(c) + "\n\n" for _, c in row["chunks"])
     prompt, completion, ids = _answer(text)
+    sub = None if "MAINTASK" in json.dumps(body) else re.search(r"SUBTASK ?\w?: count the \w+", json.dumps(body))
     return Asked(
-        row["t_start"], row["t_end"], session, thread, parent, prompt, completion, len(body.get("tools") or []), ids,
-        tuple(_results(body)),
-    )  # fmt: skip
+        start=row["t_start"],
+        end=row["t_end"],
+        session=session,
+        thread=thread,
+        parent=parent,
+        prompt=prompt,
+        completion=completion,
+        task="" if sub is None else sub.group(),
+        tools=len(body.get("tools") or []),
+        tool_ids=ids,
+        results=tuple(_results(body)),
+    )
 
 
 def _answer(text: str) -> tuple[int | None, int | None, tuple[str, ...]]:
@@ -145,9 +157,15 @@ def read_recording(folder: Path) -> tuple[list[Seen], list[Trace], list[str]]:
     return sorted(seen, key=lambda s: s.start), traces, problems
 
 
-def compare(log: Path, folder: Path) -> Comparison:
-    """Every way in which the recording is not what the log says."""
+def compare(log: Path, folder: Path, *, nameless: bool = False) -> Comparison:
+    """Every way in which the recording is not what the log says.
+
+    `nameless`: no request names its thread, and which are the main agent's is told by the scripted prompts.
+    """
     asked = read_log(log)
+    if nameless:
+        for a in asked:
+            a.thread = a.task
     seen, traces, problems = read_recording(folder)
     result = Comparison(asked, seen, list(problems))
     say = result.differences.append
