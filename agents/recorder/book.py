@@ -45,11 +45,16 @@ class Book:
         self._told = (0, 0, 0)
 
     def fresh_lines(self) -> Iterator[Line]:
-        """What was added since the last time, in an order in which everything is defined before it is used."""
+        """What was added since the last time, in an order in which everything is defined before it is used.
+
+        A text is let go once it was handed out: its digest tells it from others.
+        """
         ledger = self.ledger
         blocks, messages, toolsets = self._told
         self._told = (len(ledger.blocks), len(ledger.messages), len(ledger.toolsets))
         yield from ledger.blocks[blocks:]
+        for i in range(blocks, len(ledger.blocks)):
+            ledger.blocks[i] = replace(ledger.blocks[i], text=None)
         yield from ledger.toolsets[toolsets:]
         yield from ledger.messages[messages:]
 

@@ -19,6 +19,9 @@ class Exchange(Struct, eq=False):
     path: bytes
     headers: list[Header]
     body: bytes = b""
+    """As the client sent it; whole once the request is."""
+    parts: list[bytes] = []
+    """Of a body that is still coming in."""
     tag: str = ""
     recorded: bool = False
     held: bool = False

@@ -11,7 +11,8 @@ TAG = b"/tag/"
 READABLE = ("gzip", "deflate", "zstd", "identity")
 """Encodings of an answer that can be undone here."""
 
-Header = tuple[bytes, bytes]
+Header = tuple[bytes, bytes, bytes]
+"""(name in lower case, name as sent, value)."""
 
 
 def route_of(method: bytes, path: bytes) -> str | None:
@@ -44,8 +45,7 @@ def head(
     `length` is that of a body held in full; `encodings` are those the answer may come in.
     """
     lines = [b"%s %s%s HTTP/1.1" % (method, target.prefix.encode(), path)]
-    for name, value in headers:
-        lower = name.lower()
+    for lower, name, value in headers:
         if lower == b"host":
             lines.append(name + b": " + target.netloc.encode())
         elif length is not None and lower in (b"content-length", b"transfer-encoding", b"expect"):

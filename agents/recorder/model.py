@@ -125,6 +125,7 @@ class Session(Struct, eq=False):
     version: str | None = None
     title: str = ""
     model: str | None = None
+    tag: str = ""
     threads: dict[str, Thread] = {}
     calls: int = 0
     """Call ids given out."""

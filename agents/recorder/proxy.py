@@ -144,14 +144,14 @@ class Front(asyncio.Protocol):
         self._url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._fields.append((name, value))
+        self._fields.append((name.lower(), name, value))
 
     def on_headers_complete(self) -> None:
         shared = self._shared
         method = self._parser.get_method()
         tag, path = split_tag(self._url)
         shared.numbers += 1
-        known = {name.lower(): value for name, value in self._fields}
+        known = {lower: value for lower, _, value in self._fields}
         recorded = route_of(method, path) is not None
         exchange = Exchange(shared.numbers, method, path, self._fields, tag=tag, recorded=recorded)
         exchange.upgrade = self._parser.should_upgrade()
@@ -170,7 +170,7 @@ class Front(asyncio.Protocol):
         if exchange is None:
             return
         if exchange.held:
-            exchange.body = exchange.body + body if exchange.body else body
+            exchange.parts.append(body)
         else:
             self._to_server(b"%x\r\n%s\r\n" % (len(body), body) if self._chunked else body)
 
@@ -178,6 +178,7 @@ class Front(asyncio.Protocol):
         exchange, self._reading = self._reading, None
         if exchange is None:
             return
+        exchange.body, exchange.parts = b"".join(exchange.parts), []
         if not exchange.held:
             if self._chunked:
                 self._to_server(b"0\r\n\r\n")
@@ -200,18 +201,20 @@ class Front(asyncio.Protocol):
         start = head(
             exchange.method, exchange.path, exchange.headers, shared.target, length=length, encodings=encodings
         )
-        self._start(exchange, start + body)
+        self._start(exchange, start, body)
         if exchange.recorded:
             shared.live[exchange.number] = exchange
             shared.listener.opened(exchange, shared.now_ns(), self._number)
         if self._refusal is not None:
             self._refuse(exchange)
 
-    def _start(self, exchange: Exchange, data: bytes) -> None:
+    def _start(self, exchange: Exchange, start: bytes, body: bytes = b"") -> None:
         self._active = exchange
         if self._back is not None:
             self._back.begin(exchange)
-        self._to_server(data)
+        self._to_server(start)
+        if body:
+            self._to_server(body)
 
     def _to_server(self, data: bytes) -> None:
         if self._back is not None:
@@ -264,7 +267,7 @@ class Front(asyncio.Protocol):
             length=len(exchange.body),
             encodings=READABLE,
         )
-        self._start(exchange, start + exchange.body)
+        self._start(exchange, start, exchange.body)
 
     def server_gone(self, t: int, detail: str) -> None:
         self._end("upstream_gone", t, detail)

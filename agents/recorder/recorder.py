@@ -148,11 +148,6 @@ class Recorder:
             self.closed(Closed(number, now, 200, "client_gone"))
         for session in self._correlator.sessions.values():
             self._screen.session_ended(session, now)
-        self.close()
-
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
 
     def _look_around(self) -> None:
         """A request may be the client's reaction to an answer whose last bytes are still on their way."""
@@ -168,13 +163,14 @@ class Recorder:
         if not session.client:
             session.client = hints.client or client_of(system_text(request)) or self._client
             session.version = hints.version
+            session.tag = hints.tag
         session.model = session.model or request.model
 
     def _file(self, session: Session) -> SessionFile:
         file = self._files.get(session.id)
         if file is None:
             started = self._wall + (session.started - self._origin) / 1e9
-            file = self._files[session.id] = SessionFile(self._folder, session, self._source, started)
+            file = self._files[session.id] = SessionFile(self._folder, session, self._source, started, session.tag)
         return file
 
 

@@ -18,11 +18,10 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class SessionFile:
-    def __init__(self, folder: Path, session: Session, source: str, started_at: float) -> None:
-        """`started_at`: Unix time of the session's first request, s."""
+    def __init__(self, folder: Path, session: Session, source: str, started_at: float, tag: str = "") -> None:
+        """`started_at`: Unix time of the session's first request, s. The file is open only while a call is added."""
         self.session = session
-        self.path = folder / f"{_UNSAFE.sub('_', session.id)[:100] or 'session'}.jsonl"
-        self._writer = TraceWriter(self.path)
+        self._path = folder / f"{_UNSAFE.sub('_', session.id)[:100] or 'session'}.jsonl"
         header = Header(
             id=session.id,
             agent=session.client or "unknown",
@@ -30,9 +29,11 @@ class SessionFile:
             models=(session.model,) if session.model else (),
             source=source,
             started_at=round(started_at, 6),
-            title=title_of(session.title),
+            title=title_of(session.title or (session.texts[-1] if session.texts else "")),
+            notes=(f"tag {tag}",) if tag else (),
         )
-        self._writer.write(header)
+        with TraceWriter(self._path) as writer:
+            writer.write(header)
 
     def add(self, turn: Turn, request: Request, answer: Answer, *, aborted: bool) -> Call:
         """Write a call that ended with all that it needs; also notes in `turn` where its prompt stands."""
@@ -47,35 +48,33 @@ class SessionFile:
             keep=keep,
             append=entry.messages[keep:],
         )
-        self._threads(turn.thread)
-        for line in session.book.fresh_lines():
-            self._writer.write(line)
-        self._writer.write(call)
-        for wait in waits(turn):
-            self._writer.write(wait)
-        for run in tool_runs(turn, session, session.started):
-            self._writer.write(run)
+        with TraceWriter(self._path) as writer:
+            self._threads(turn.thread, writer)
+            for line in session.book.fresh_lines():
+                writer.write(line)
+            writer.write(call)
+            for wait in waits(turn):
+                writer.write(wait)
+            for run in tool_runs(turn, session, session.started):
+                writer.write(run)
         return call
 
-    def close(self) -> None:
-        self._writer.close()
-
-    def _threads(self, thread: Thread) -> None:
+    def _threads(self, thread: Thread, writer: TraceWriter) -> None:
         """A thread's line stands before its first call, its parent's before its own."""
         if thread.written:
             return
         if thread.parent is not None:
-            self._threads(thread.parent)
+            self._threads(thread.parent, writer)
         thread.written = True
         spawn, parent = thread.spawn, thread.parent
         if parent is None:
-            self._writer.write(ThreadLine(thread.id))
+            writer.write(ThreadLine(thread.id))
             return
         begun = self.session.started if spawn is None else spawn.end
         first = thread.turns[0] if thread.turns else next(iter(thread.running.values()), None)
         delay = 0.0 if first is None or begun is None else max(0.0, (first.asked_at - begun) / NS)
         went_on = spawn is None or spawn.end is None or parent.last_begun > spawn.end
-        self._writer.write(
+        writer.write(
             ThreadLine(
                 id=thread.id,
                 parent=parent.id,

@@ -1,12 +1,14 @@
 """The proxy's end of the pipe: what the connections saw goes to the writer, in parts, and never while an agent waits.
 
 A request that was sent on is told only with the next parts: reading it at once would compete for the processor with
-the very answer that the agent waits for. A call that ended is told at once.
+the very answer that the agent waits for. A call that ended is told soon, when its agent's next request has passed.
 """
 
 import asyncio
 import socket
 import sys
+from collections.abc import Callable
+from functools import partial
 
 from msgspec import Struct
 
@@ -20,10 +22,16 @@ START_S = 30.0
 END_S = 60.0
 PARTS_S = 0.25
 SLICES = 10
+SOON_S = 0.03
 
 
 _TELLING = (b"[DONE]", b"message_stop", b"response.completed", b"content_block_stop", b"output_item.done")
 """A client may react to these before the answer has ended; the writer must know them before the client's request."""
+
+
+def _opened(exchange: Exchange, t: int, connection: int) -> Opened:
+    headers = tuple((lower.decode("latin-1"), value.decode("latin-1")) for lower, _, value in exchange.headers)
+    return Opened(exchange.number, t, connection, exchange.path.decode("latin-1"), exchange.tag, headers)
 
 
 class WriterLink:
@@ -31,7 +39,8 @@ class WriterLink:
 
     def __init__(self) -> None:
         self._live: dict[int, Exchange] = {}
-        self._untold: list[tuple[Struct, list[bytes]]] = []
+        self._untold: list[tuple[Callable[[], Struct], list[bytes]]] = []
+        self._soon: asyncio.TimerHandle | None = None
         self.pipe: Pipe[ToProxy] = Pipe(ToProxy, self._got, self._hung_up)
         self.lost = False
         """The writer has gone before it was told to."""
@@ -81,15 +90,14 @@ class WriterLink:
         for other in self._live.values():
             if any(mark in data for _, data in other.pieces[-4:] for mark in _TELLING):
                 self._parts(other)
-        headers = tuple((n.decode("latin-1").lower(), v.decode("latin-1")) for n, v in exchange.headers)
-        path = exchange.path.decode("latin-1")
-        opened = Opened(exchange.number, t, connection, path, exchange.tag, headers)
-        self._untold.append((opened, [exchange.body]))
+        self._untold.append((partial(_opened, exchange, t, connection), [exchange.body]))
 
     def closed(self, exchange: Exchange, t: int, how: How, detail: str = "") -> None:
         self._parts(exchange)
-        self._untold.append((Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail), []))
-        self._tell()
+        closed = Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail)
+        self._untold.append((lambda: closed, []))
+        if self._soon is None:
+            self._soon = asyncio.get_running_loop().call_later(SOON_S, self._tell)
 
     async def parts(self, live: dict[int, Exchange]) -> None:
         """Hands on the answers under way (the proxy's own table of them), for ever."""
@@ -107,12 +115,15 @@ class WriterLink:
             pieces, exchange.pieces = exchange.pieces, []
             lengths = tuple((t, len(data)) for t, data in pieces)
             arrived = Arrived(exchange.number, lengths, exchange.content_type, exchange.content_encoding)
-            self._untold.append((arrived, [data for _, data in pieces]))
+            self._untold.append((lambda: arrived, [data for _, data in pieces]))
 
     def _tell(self) -> None:
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
         untold, self._untold = self._untold, []
         for message, parts in untold:
-            self.pipe.send(message, parts)
+            self.pipe.send(message(), parts)
 
     def _got(self, message: ToProxy, body: bytes) -> None:
         del body

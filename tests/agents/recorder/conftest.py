@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -154,10 +154,8 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[Told]:
-    made = Told(tmp_path)
-    yield made
-    made.recorder.close()
+def told(tmp_path: Path) -> Told:
+    return Told(tmp_path)
 
 
 @pytest.fixture
