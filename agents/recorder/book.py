@@ -5,6 +5,7 @@ proportion to estimates; of every later one only the growth, over what is new in
 call to call, and the blocks of a prompt always sum to the prompt.
 """
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -16,6 +17,7 @@ from windtunnel.traces.importers.ledger import Ledger
 from windtunnel.traces.importers.pieces import Asked, Draft, Piece, ToolSchemas, filler_piece
 from windtunnel.traces.model import Block, Message, ToolSet
 
+KEPT_PROMPTS = 3
 Line = Block | Message | ToolSet
 
 
@@ -38,6 +40,8 @@ class Book:
         self._tools: dict[str, int] = {}
         self._own: dict[tuple[int, str, str], int] = {}
         """(thread, print, thought) to a message that counts otherwise there than elsewhere in the session."""
+        self._prompts: dict[int, deque[tuple[tuple[tuple[str, str], ...], tuple[int, ...]]]] = {}
+        """The latest prompts of each thread: their messages' prints and thoughts, and ids."""
         self._own_tools: dict[tuple[int, str], int] = {}
         self._ratio = 1.0
         """Counted tokens per estimated one, of what was settled last."""
@@ -60,7 +64,7 @@ class Book:
 
     def prompt(self, thread: int, asked: Sequence[Said], schemas: ToolSchemas | None, counted: int | None) -> Entry:
         """Enter a thread's prompt; `counted` are its tokens, None where nobody counted them."""
-        ids = [self._known(thread, s) for s in asked]
+        ids = self._standing(thread, asked)
         tools = None if schemas is None else self._known_tools(thread, schemas)
         new = schemas is not None and tools is None
         open_ = [i for i, known in enumerate(ids) if known is None]
@@ -69,7 +73,7 @@ class Book:
             held = sum(self.ledger.tokens(m) for m in ids if m is not None) + self.ledger.toolset_tokens(tools)
             room = counted - held
             at = len(ids)
-            while at > 0 and (room < self._least(asked, open_, new=new) or (room and not open_ and not new)):
+            while at > 0 and _short(room, self._least(asked, open_, new=new)):
                 at -= 1  # what is known is too long, or nothing is new to take the difference: settle older text anew
                 known = ids[at]
                 if known is not None:
@@ -88,7 +92,12 @@ class Book:
         for i, draft in zip(open_, _counted(drafts, counts), strict=True):
             ids[i] = self._enter(thread, asked[i], draft)
         messages = tuple(m for m in ids if m is not None)
-        total = sum(self.ledger.tokens(m) for m in messages) + self.ledger.toolset_tokens(tools)
+        self._prompts.setdefault(thread, deque(maxlen=KEPT_PROMPTS)).append((tuple(_keys(asked)), messages))
+        total = self.tokens_of(messages, tools)
+        if counted is not None and total < counted:  # a prompt of no text at all
+            self._fillers += 1
+            filler = filler_piece(counted - total, self.ledger.session, "prompt", str(self._fillers))
+            messages, total = (*messages, self.ledger.message(Draft("user", (filler,)))), counted
         return Entry(messages, tools, total)
 
     def output(self, answer: Answer, key: str) -> int | None:
@@ -106,6 +115,17 @@ class Book:
 
     def tokens_of(self, messages: Sequence[int], tools: int | None) -> int:
         return sum(self.ledger.tokens(m) for m in messages) + self.ledger.toolset_tokens(tools)
+
+    def _standing(self, thread: int, asked: Sequence[Said]) -> list[int | None]:
+        """The messages that stand in the book: where an earlier prompt has the same, that one's; else any equal one."""
+        keys = list(_keys(asked))
+        best: Sequence[int] = ()
+        for before, messages in self._prompts.get(thread, ()):
+            same = next(
+                (i for i, (a, b) in enumerate(zip(before, keys, strict=False)) if a != b), min(len(before), len(keys))
+            )
+            best = messages[:same] if same > len(best) else best
+        return [*best, *(self._known(thread, s) for s in asked[len(best) :])]
 
     def _known_tools(self, thread: int, schemas: ToolSchemas) -> int | None:
         digest = schemas.piece.digest
@@ -140,6 +160,15 @@ class Book:
             if counts:
                 self._ratio = max(0.2, min(5.0, sum(counts) / sum(tools + weights)))
         return (counts[0], counts[1:]) if tools else (0, counts)
+
+
+def _keys(asked: Sequence[Said]) -> Iterator[tuple[str, str]]:
+    return ((s.print, s.thought) for s in asked)
+
+
+def _short(room: int, least: int) -> bool:
+    """Whether what is new cannot take up so many tokens."""
+    return room < least or (room > 0 and not least)
 
 
 def _pieces(draft: Draft) -> list[Piece]:

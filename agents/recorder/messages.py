@@ -116,10 +116,11 @@ def _assistant(content: object, clean: Clean) -> Draft:
 class MessagesReader(StreamReader):
     def _event(self, t_ns: int, event: dict[str, Any]) -> None:
         kind = event.get("type")
+        index = number(event.get("index")) or 0
         if kind == "content_block_delta":
-            self._delta(t_ns, event.get("index"), table(event.get("delta")))
+            self._delta(t_ns, index, table(event.get("delta")))
         elif kind == "content_block_start":
-            self._open(event.get("index"), table(event.get("content_block")))
+            self._open(index, table(event.get("content_block")))
         elif kind == "message_start":
             self._usage(table(table(event.get("message")).get("usage")))
         elif kind == "message_delta":
@@ -131,7 +132,7 @@ class MessagesReader(StreamReader):
             self.answer.failure = "error_event"
             self.answer.detail = as_text(table(event.get("error")).get("message"))
 
-    def _open(self, index: object, block: dict[str, object]) -> None:
+    def _open(self, index: int, block: dict[str, object]) -> None:
         kind = block.get("type")
         if kind == "tool_use":
             self.parts[index] = Part("call", as_text(block.get("id")), as_text(block.get("name")))
@@ -142,7 +143,7 @@ class MessagesReader(StreamReader):
             self.parts[index] = Part("text")
             self.parts[index].texts.append(as_text(block.get("text")))
 
-    def _delta(self, t_ns: int, index: object, delta: dict[str, object]) -> None:
+    def _delta(self, t_ns: int, index: int, delta: dict[str, object]) -> None:
         kind = delta.get("type")
         if kind == "text_delta":
             self.grew(t_ns, index, "text", as_text(delta.get("text")))

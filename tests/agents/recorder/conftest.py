@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ from windtunnel.traces.check import faults
 from windtunnel.traces.format import read_trace
 from windtunnel.traces.model import Trace
 
+sys.path.insert(0, str(Path(__file__).parent))  # these tests share their requests and answers
 WALL = 1_800_000_000.0
 MS = 1_000_000
 

@@ -355,3 +355,15 @@ def test_what_the_screen_is_told(told: Any) -> None:
     assert (first.t_sent, first.t_first, first.t_end, first.cached_tokens) == (0, 6_000_000, 10_000_000, 64)
     assert told.sink.of(ev.WaitStart)[0].label == "bash"
     assert [w.text for w in told.sink.texts] == ["a", "b"]
+
+
+def test_a_message_that_stands_twice_in_a_prompt_keeps_both_places(told: Any) -> None:
+    """Also when both came with the same call."""
+    twice = chat(user("go"), user("reminder: be brief"), user("and now"), user("reminder: be brief"))
+    n = told.ask(CHAT, twice, at=0)
+    told.answer(n, 10, *stream(assistant("a"), prompt=201))
+    n = told.ask(CHAT, {**twice, "messages": [*twice["messages"], assistant("a"), user("more")]}, at=1000)
+    told.answer(n, 1010, *stream(assistant("b"), prompt=230))
+    (trace,) = told.finish()
+    assert (trace.calls[1].base, trace.calls[1].keep) == (0, 5)
+    assert len(trace.calls[1].append) == 2
