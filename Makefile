@@ -9,13 +9,17 @@ LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0
 
-.PHONY: demo test bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
+.PHONY: demo test fuzz bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
 
 demo: $(VENV)/.runtime $(LINKED)
 	@$(BIN)/windtunnel watch --agents 32 --warmup 1 --duration 45 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
 
 test: $(VENV)/.dev $(LINKED)
 	$(BIN)/python -m pytest -m "not vllm"
+
+# Ten thousand damaged inputs for each importer of other programs' logs; `test` runs the first 200 of each.
+fuzz: $(VENV)/.dev $(LINKED)
+	WINDTUNNEL_MUTATIONS=10000 $(BIN)/python -m pytest tests/traces/importers/test_mutations.py
 
 lint: $(VENV)/.dev $(LINKED)
 	$(BIN)/ruff check .

@@ -29,7 +29,7 @@ def detect(path: Path, head: bytes) -> bool:
             value = table(parse_json(raw))
         except ValueError:
             continue
-        kind = value.get("type")
+        kind = text(value.get("type"))
         marks = ("sessionId" in value and "uuid" in value) or "isSnapshotUpdate" in value
         spoken = kind not in ("user", "assistant") or "content" in table(value.get("message"))
         if marks and spoken and kind in _TYPES:

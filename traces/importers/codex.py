@@ -31,7 +31,7 @@ def detect(path: Path, head: bytes) -> bool:
             value = table(parse_json(raw))
         except ValueError:
             continue
-        if value.get("type") in _TYPES and isinstance(value.get("payload"), dict):
+        if text(value.get("type")) in _TYPES and isinstance(value.get("payload"), dict):
             return True
     return False
 

@@ -9,6 +9,8 @@ import pytest
 from windtunnel.traces.importers import Imported, detect, import_path
 from windtunnel.traces.model import Trace
 
+from . import claude_logs
+
 Log = list[dict[str, Any]]
 
 
@@ -25,10 +27,6 @@ def load(path: Path, log: Log) -> Trace:
     sums = trace.prompt_tokens()
     assert all(sums[c.id] == c.usage.prompt for c in trace.calls if c.usage.prompt is not None)
     return trace
-
-
-def line(template: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {**template, **more}
 
 
 def test_a_session(tmp_path: Path, claude_log: Log) -> None:
@@ -131,77 +129,26 @@ def test_a_shorter_prompt_keeps_the_longest_prefix(tmp_path: Path, claude_log: L
 
 
 def test_a_compaction_starts_a_new_context(tmp_path: Path, claude_log: Log) -> None:
-    boundary = line(claude_log[7], type="system", subtype="compact_boundary")
-    summary = json.loads(json.dumps(claude_log[7]))
-    summary["message"]["content"] = "Summary: the adder subtracts. " * 30
-    summary["isCompactSummary"] = True
-    claude_log[8]["message"]["usage"].update(cache_creation_input_tokens=1_000, cache_read_input_tokens=1_000)
-    trace = load(tmp_path / "s-1.jsonl", [*claude_log[:7], boundary, summary, *claude_log[7:]])
+    trace = load(tmp_path / "s-1.jsonl", claude_logs.with_compaction(claude_log))
     assert trace.calls[2].usage.prompt == 2_001
     assert shared(trace, 1, 2) == 1_000
     assert any("compacted" in n for n in trace.header.notes)
 
 
-def sub_agent(claude_log: Log, agent: str) -> Log:
-    """The log's first turn as a sub-agent's own file."""
-    out = json.loads(json.dumps(claude_log[:7]))
-    for record in out:
-        record.update(isSidechain=True, agentId=agent)
-        if record["type"] == "assistant":
-            record["message"]["id"] += agent
-            for part in record["message"]["content"]:
-                if part["type"] == "tool_use":
-                    part["id"] += agent
-        elif isinstance(record["message"]["content"], list):
-            record["message"]["content"][0]["tool_use_id"] += agent
-    return list(out)
-
-
-def with_task(claude_log: Log) -> Log:
-    """The Bash call becomes a Task that a sub-agent answers."""
-    log = json.loads(json.dumps(claude_log))
-    log[4]["message"]["content"] = [
-        {"type": "tool_use", "id": "t2", "name": "Task", "input": {"prompt": claude_log[0]["message"]["content"]}}
-    ]
-    log[5]["toolUseResult"] = {"agentId": "a7", "status": "completed", "content": [{"type": "text", "text": "ok"}]}
-    return list(log)
-
-
 @pytest.mark.parametrize("place", ["s-1/subagents/agent-a7.jsonl", "agent-a7.jsonl"])
 def test_sub_agent_files(tmp_path: Path, claude_log: Log, place: str) -> None:
-    write(tmp_path / place, sub_agent(claude_log, "a7"))
-    trace = load(tmp_path / "s-1.jsonl", with_task(claude_log))
+    write(tmp_path / place, claude_logs.sub_agent(claude_log, "a7"))
+    trace = load(tmp_path / "s-1.jsonl", claude_logs.with_task(claude_log))
     check_sub_agent(trace, 2)
 
 
 def test_inline_sidechains(tmp_path: Path, claude_log: Log) -> None:
-    side = sub_agent(claude_log, "a7")
-    parent = None
-    for at, record in enumerate(side):
-        del record["agentId"]
-        record.update(uuid=f"side-{at}", parentUuid=parent)
-        parent = record["uuid"]
-    main = with_task(claude_log)
-    trace = load(tmp_path / "s-1.jsonl", [*main[:5], *side, *main[5:]])
+    trace = load(tmp_path / "s-1.jsonl", claude_logs.with_sidechain(claude_log))
     check_sub_agent(trace, 2)
 
 
 def test_progress_records(tmp_path: Path, claude_log: Log) -> None:
-    side = sub_agent(claude_log, "a7")
-    progress = [
-        {
-            "type": "progress",
-            "timestamp": r["timestamp"],
-            "sessionId": "s-1",
-            "uuid": "p",
-            "parentToolUseID": "t2",
-            "data": {"type": "agent_progress", "agentId": "a7", "message": r},
-        }
-        for r in side[:6]
-    ]
-    main = with_task(claude_log)
-    main[5]["toolUseResult"]["usage"] = {"input_tokens": 5, "cache_read_input_tokens": 10_100, "output_tokens": 1}
-    trace = load(tmp_path / "s-1.jsonl", [*main[:5], *progress, *main[5:]])
+    trace = load(tmp_path / "s-1.jsonl", claude_logs.with_progress(claude_log))
     check_sub_agent(trace, 2)
     last = trace.calls_of(1)[-1]
     assert (last.usage.prompt, last.marks["prompt"]) == (10_105, "derived")
@@ -217,8 +164,8 @@ def check_sub_agent(trace: Trace, calls: int) -> None:
 
 
 def test_a_notification_joins_a_background_agent(tmp_path: Path, claude_log: Log) -> None:
-    write(tmp_path / "s-1/subagents/agent-a7.jsonl", sub_agent(claude_log, "a7"))
-    main = with_task(claude_log)
+    write(tmp_path / "s-1/subagents/agent-a7.jsonl", claude_logs.sub_agent(claude_log, "a7"))
+    main = claude_logs.with_task(claude_log)
     main[5]["toolUseResult"] = {"agentId": "a7", "isAsync": True, "status": "async_launched"}
     main[7]["message"]["content"] = "<task-notification>\n<task-id>a7</task-id>\n<status>completed</status>"
     trace = load(tmp_path / "s-1.jsonl", main)
@@ -228,23 +175,7 @@ def test_a_notification_joins_a_background_agent(tmp_path: Path, claude_log: Log
 
 
 def test_request_records_give_start_parameters_and_tools(tmp_path: Path, claude_log: Log) -> None:
-    shape = {"system": [{"type": "text", "text": "Be kind."}], "tools": [{"name": "Read"}, {"name": "Bash"}]}
-    stamp = "2026-02-03T04:05:01.500Z"
-    records: Log = [
-        {"type": "api-request-shape", "shapeHash": "h", "timestamp": stamp, "shape": shape},
-        {
-            "type": "api-request",
-            "id": "r1",
-            "timestamp": stamp,
-            "shapeHash": "h",
-            "keep": 0,
-            "tail": ["x"],
-            "params": {"max_tokens": 99},
-        },
-    ]
-    for record in (claude_log[1], claude_log[2], claude_log[4]):
-        record["requestRef"] = "r1"
-    trace = load(tmp_path / "s-1.jsonl", [claude_log[0], *records, *claude_log[1:]])
+    trace = load(tmp_path / "s-1.jsonl", claude_logs.with_requests(claude_log))
     first = trace.calls[0]
     assert (first.start_s, first.params.max_tokens, first.marks.get("start")) == (0.5, 99, None)
     assert trace.toolsets[first.tools or 0].names == ("Read", "Bash")

@@ -7,6 +7,8 @@ from typing import Any
 from windtunnel.traces.importers import import_path
 from windtunnel.traces.model import Trace
 
+from . import codex_logs
+
 Log = list[dict[str, Any]]
 
 
@@ -40,8 +42,7 @@ def test_a_session(tmp_path: Path, codex_log: Log) -> None:
 
 
 def test_the_usage_may_come_before_its_items(tmp_path: Path, codex_log: Log) -> None:
-    early = [*codex_log[:4], codex_log[8], *codex_log[4:8], *codex_log[9:]]
-    trace = load(tmp_path / "rollout-1.jsonl", early)
+    trace = load(tmp_path / "rollout-1.jsonl", codex_logs.usage_first(codex_log))
     assert [c.usage.prompt for c in trace.calls] == [5_000, 5_350, 5_150]
     assert [len(trace.messages[c.output or 0].tool_calls) for c in trace.calls] == [2, 0, 0]
 
@@ -74,30 +75,14 @@ def test_a_request_in_flight_when_the_turn_was_stopped(tmp_path: Path, codex_log
 
 
 def test_a_compaction_replaces_the_history(tmp_path: Path, codex_log: Log) -> None:
-    history = [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What was done: " * 50}]}]
-    compacted = {
-        "timestamp": "2026-02-03T04:05:29Z",
-        "type": "compacted",
-        "payload": {"message": "", "replacement_history": history},
-    }
-    usage = codex_log[-1]["payload"]["info"]["last_token_usage"]
-    usage["input_tokens"] = 5_400
-    trace = load(tmp_path / "rollout-1.jsonl", [*codex_log[:14], compacted, *codex_log[14:]])
+    trace = load(tmp_path / "rollout-1.jsonl", codex_logs.with_compaction(codex_log))
     assert trace.calls[2].keep == 1
     said = [trace.blocks[b].text for m in trace.calls[2].append for b in trace.messages[m].blocks]
     assert said[0] == "What was done: " * 50
 
 
 def test_a_sub_agent_is_a_thread_of_its_parent(tmp_path: Path, codex_log: Log) -> None:
-    child = json.loads(json.dumps(codex_log[:10]))
-    child[0]["payload"].update(id="c-2", parent_thread_id="c-1", agent_nickname="Ada")
-    for record in child:
-        if "call_id" in record["payload"]:
-            record["payload"]["call_id"] += "-child"
-    main = json.loads(json.dumps(codex_log))
-    main[6]["payload"]["name"] = "spawn_agent"
-    main[9]["payload"]["output"] = '{"agent_id":"c-2"}'
-    main[14]["payload"]["content"][0]["text"] = '<subagent_notification>\n{"agent_path":"c-2","status":"x"}\n</x>'
+    main, child = codex_logs.with_sub_agent(codex_log)
     write(tmp_path / "2026/02/rollout-1.jsonl", main)
     write(tmp_path / "2026/02/rollout-2.jsonl", child)
     result = import_path(tmp_path)

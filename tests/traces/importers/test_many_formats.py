@@ -5,6 +5,7 @@ from pathlib import Path
 
 from windtunnel.traces.importers import import_path
 
+from . import cline_logs, opencode_logs, pi_logs
 from .agent_logs import gemini_document, gemini_log, mini_log, qwen_log, swe_log
 from .conftest import lines
 from .openhands_logs import v0_log, v1_log, write_v1
@@ -46,3 +47,19 @@ def test_each_log_is_read_by_its_importer(
     empty = [Path(p.file).name for p in result.problems if p.reason == "the file is empty"]
     assert sorted(empty) == ["empty.traj", "empty.traj.json", "session-3.json"]
     assert {Path(p.file).name for p in result.problems} == set(empty)
+
+
+def test_sessions_of_agents_that_keep_several_files(tmp_path: Path) -> None:
+    cline_logs.write_sessions(tmp_path / "cline")
+    cline_logs.write_task(tmp_path / "vscode", texts=True)
+    opencode_logs.write_database(tmp_path / "opencode.db", opencode_logs.shop())
+    (tmp_path / "pi").mkdir()
+    (tmp_path / "pi" / "s.jsonl").write_text("".join(json.dumps(r) + "\n" for r in pi_logs.shop()))
+    result = import_path(tmp_path)
+    assert result.problems == ()
+    assert sorted((t.header.agent, len(t.calls)) for t in result.traces) == [
+        ("cline", 4),
+        ("cline", 6),
+        ("opencode", 7),
+        ("pi", 3),
+    ]
