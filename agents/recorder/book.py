@@ -15,7 +15,7 @@ from windtunnel.agents.recorder.asked import Answer, Said, said
 from windtunnel.traces.importers.fitting import calibrate_output, share
 from windtunnel.traces.importers.ledger import Ledger
 from windtunnel.traces.importers.pieces import Asked, Draft, Piece, ToolSchemas, filler_piece
-from windtunnel.traces.model import Block, Message, ToolSet
+from windtunnel.traces.model import Block, Message, ToolSet, Trace
 
 KEPT_PROMPTS = 3
 Line = Block | Message | ToolSet
@@ -30,9 +30,20 @@ class Entry(Struct, frozen=True):
     """Of all of it."""
 
 
+class _Ledger(Ledger):
+    """A ledger that can go on from a trace."""
+
+    def load(self, trace: Trace) -> None:
+        self.blocks = [replace(b, text=None) for b in trace.blocks]
+        self.messages = list(trace.messages)
+        self.toolsets = list(trace.toolsets)
+        self._known = {(b.digest, b.tokens): b.id for b in reversed(trace.blocks)}
+        self._tokens = [trace.message_tokens(m.id) for m in trace.messages]
+
+
 class Book:
     def __init__(self, session: str) -> None:
-        self.ledger = Ledger(session)
+        self.ledger = _Ledger(session)
         self._ids: dict[tuple[str, str], int] = {}
         """(print, thought) to message."""
         self._prints: dict[str, int] = {}
@@ -47,6 +58,24 @@ class Book:
         """Counted tokens per estimated one, of what was settled last."""
         self._fillers = 0
         self._told = (0, 0, 0)
+
+    def load(self, trace: Trace, prints: Sequence[Said]) -> None:
+        """Go on from a trace that was written before; `prints` are its messages'."""
+        self.ledger.load(trace)
+        self._told = (len(trace.blocks), len(trace.messages), len(trace.toolsets))
+        for message, s in zip(trace.messages, prints, strict=True):
+            self._ids.setdefault((s.print, s.thought), message.id)
+            self._prints.setdefault(s.print, message.id)
+        for tools in trace.toolsets:
+            self._tools.setdefault(trace.blocks[tools.block].digest, tools.id)
+
+    def seen(self, thread: int, messages: tuple[int, ...], prints: Sequence[Said], tools: int | None) -> None:
+        """A prompt of the thread that has been entered."""
+        if tools is not None:
+            digest = self.ledger.blocks[self.ledger.toolsets[tools].block].digest
+            if self._tools.setdefault(digest, tools) != tools:
+                self._own_tools[thread, digest] = tools
+        self._prompts.setdefault(thread, deque(maxlen=KEPT_PROMPTS)).append((tuple(_keys(prints)), messages))
 
     def fresh_lines(self) -> Iterator[Line]:
         """What was added since the last time, in an order in which everything is defined before it is used.
@@ -87,12 +116,10 @@ class Book:
         size, counts = self._settled(drafts, schemas if new else None, room)
         if new and schemas is not None:
             tools = self.ledger.toolset(schemas.names, replace(schemas.piece, tokens=size))
-            if self._tools.setdefault(schemas.piece.digest, tools) != tools:
-                self._own_tools[thread, schemas.piece.digest] = tools
         for i, draft in zip(open_, _counted(drafts, counts), strict=True):
             ids[i] = self._enter(thread, asked[i], draft)
         messages = tuple(m for m in ids if m is not None)
-        self._prompts.setdefault(thread, deque(maxlen=KEPT_PROMPTS)).append((tuple(_keys(asked)), messages))
+        self.seen(thread, messages, asked, tools)
         total = self.tokens_of(messages, tools)
         if counted is not None and total < counted:  # a prompt of no text at all
             self._fillers += 1

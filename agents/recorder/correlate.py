@@ -12,7 +12,7 @@ from msgspec import Struct
 from windtunnel.agents.recorder.asked import Answer, Request
 from windtunnel.agents.recorder.book import Book
 from windtunnel.agents.recorder.identity import Hints
-from windtunnel.agents.recorder.model import Pool, Session, Spawner, Thread, Turn, chain
+from windtunnel.agents.recorder.model import RESTORED, Pool, Session, Spawner, Thread, Turn, chain
 from windtunnel.agents.recorder.texts import (
     SHORTEST_PROMPT,
     argument_label,
@@ -24,6 +24,7 @@ from windtunnel.agents.recorder.texts import (
     typed,
     visible,
 )
+from windtunnel.traces.importers.pieces import Draft
 from windtunnel.traces.model import CallKind
 
 MAIN = ""
@@ -33,7 +34,6 @@ TELLING = 20
 
 class Place(Struct, frozen=True):
     turn: Turn
-    new_session: bool = False
     retry: bool = False
 
 
@@ -57,7 +57,6 @@ class Correlator:
         """The new call of a request that came in whole at `t` (ns)."""
         hashes = chain(request.said)
         tip = hashes[-1] if hashes else b""
-        before = len(self.sessions)
         session = self._named(hints, t)
         pool = session.pool if session is not None else self._pools.setdefault(hints.tag, Pool())
         key = hints.key
@@ -73,7 +72,18 @@ class Correlator:
         turn = self._turn(session, thread, request, hints, t)
         turn.length, turn.tip = len(request.said), tip
         session.with_tools = session.with_tools or request.schemas is not None
-        return Place(turn, new_session=len(self.sessions) > before)
+        return Place(turn)
+
+    def known(self, name: str, tag: str, started: int) -> Session:
+        """A session of an earlier recording; with or without an id of its own, its file does not say."""
+        session = self._new_session(name, self._pools.setdefault(tag, Pool()), started)
+        self._by_wire[tag, name] = session
+        return session
+
+    def restored(self, turn: Turn, said: str, output: Draft | None) -> None:
+        """A call of an earlier recording."""
+        turn.said = said
+        self.ended(turn, Answer(output=output))
 
     def asks(self, turn: Turn, tool_call_id: str, name: str, arguments: str) -> None:
         """A tool call is complete, its answer perhaps not: clients start sub-agents while it still streams."""
@@ -138,7 +148,7 @@ class Correlator:
         """The thread that the wire names."""
         if session is None or key is None:
             return None
-        thread = session.threads.get(key)
+        thread = session.threads.get(key) or self._renamed(session, key, request)
         if thread is None:
             parent = session.threads.get(hints.parent or MAIN) or session.threads[MAIN]
             spawner = _spawner(session.pool, request, strict=False)
@@ -146,6 +156,16 @@ class Correlator:
                 parent = spawner.turn.thread
             thread = _child(session, key, parent, spawner)
         return _Found(session, thread)
+
+    def _renamed(self, session: Session, key: str, request: Request) -> Thread | None:
+        """A sub-agent's thread that was restored: found by its words, from then on known by its key."""
+        found = self._follow(session, session.pool, request, chain(request.said))
+        if found is None or not found.thread.key.startswith(RESTORED):
+            return None
+        thread = session.threads.pop(found.thread.key)
+        thread.key = key
+        session.threads[key] = thread
+        return thread
 
     def _follow(self, session: Session | None, pool: Pool, request: Request, hashes: list[bytes]) -> _Found | None:
         """The thread of the call that this one goes on from."""

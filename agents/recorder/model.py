@@ -12,6 +12,8 @@ from windtunnel.traces.model import CallKind
 KEPT_TURNS = 12
 KEPT_SPAWNERS = 64
 KEPT_ENDS = 4096
+RESTORED = "restored:"
+"""Start of the key of a sub-agent's thread that was read from a file: its key on the wire is not known."""
 
 
 class Spawner(Struct, eq=False):
@@ -131,6 +133,8 @@ class Session(Struct, eq=False):
     """Call ids given out."""
     with_tools: bool = False
     """Some request offered tools: one that does not is no turn."""
+    shown: bool = False
+    """The screen knows of it."""
     texts: list[str] = []
     """What a person typed first, and the prompts of auxiliary requests before that."""
 

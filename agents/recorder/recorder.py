@@ -20,6 +20,7 @@ from windtunnel.agents.recorder.messages import MessagesReader
 from windtunnel.agents.recorder.model import Session, Turn
 from windtunnel.agents.recorder.redact import Redactor
 from windtunnel.agents.recorder.responses import ResponsesReader
+from windtunnel.agents.recorder.resume import restore
 from windtunnel.agents.recorder.screen import Ending, Screen, Sink
 from windtunnel.agents.recorder.session_file import SessionFile
 from windtunnel.agents.recorder.texts import system_text, visible
@@ -71,12 +72,18 @@ class Recorder:
         self._screen = Screen(sink, origin_ns)
         self._live: dict[int, _Live] = {}
         self._files: dict[str, SessionFile] = {}
+        self._written: set[str] = set()
         self.calls = 0
 
     @property
     def sessions(self) -> int:
-        """Sessions with at least one call written."""
-        return len(self._files)
+        """Sessions with at least one call written, those before `resume` apart."""
+        return len(self._written)
+
+    def resume(self) -> None:
+        """Go on with the sessions that the folder holds."""
+        for session, path in restore(self._folder, self._correlator, (self._origin, self._wall)):
+            self._files[session.id] = SessionFile(session, path)
 
     def opened(self, told: Opened, body: bytes) -> None:
         headers = dict(told.headers)
@@ -95,7 +102,8 @@ class Recorder:
         self._describe(turn.session, request, hints)
         if not place.retry:
             look_back(turn, request)
-        if place.new_session:
+        if not turn.session.shown:
+            turn.session.shown = True
             self._screen.session_started(turn.session, told.t)
         self._live[told.number] = _Live(told, request, turn, hints.key or "", api[2])
         self._screen.call_started(turn, request, told)
@@ -132,6 +140,7 @@ class Recorder:
         self._correlator.adopt(turn, live.request)
         call = self._file(turn.session).add(turn, live.request, answer, aborted=aborted)
         self._correlator.ended(turn, answer)
+        self._written.add(turn.session.id)
         self.calls += 1
         ending = Ending(told.t, "aborted" if aborted else None, detail, call)
         self._screen.call_ended(turn, live.opened, answer, ending)
@@ -147,7 +156,8 @@ class Recorder:
         for number in list(self._live):
             self.closed(Closed(number, now, 200, "client_gone"))
         for session in self._correlator.sessions.values():
-            self._screen.session_ended(session, now)
+            if session.shown:
+                self._screen.session_ended(session, now)
 
     def _look_around(self) -> None:
         """A request may be the client's reaction to an answer whose last bytes are still on their way."""
@@ -170,7 +180,7 @@ class Recorder:
         file = self._files.get(session.id)
         if file is None:
             started = self._wall + (session.started - self._origin) / 1e9
-            file = self._files[session.id] = SessionFile(self._folder, session, self._source, started, session.tag)
+            file = self._files[session.id] = SessionFile.begin(self._folder, session, self._source, started)
         return file
 
 

@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -14,14 +15,21 @@ from windtunnel.traces.importers.pieces import title_of
 from windtunnel.traces.model import Call, Header, Mark, Usage
 from windtunnel.traces.model import Thread as ThreadLine
 
+TAG_NOTE = "tag "
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class SessionFile:
-    def __init__(self, folder: Path, session: Session, source: str, started_at: float, tag: str = "") -> None:
-        """`started_at`: Unix time of the session's first request, s. The file is open only while a call is added."""
+    """The file is open only while a call is added."""
+
+    def __init__(self, session: Session, path: Path) -> None:
         self.session = session
-        self._path = folder / f"{_UNSAFE.sub('_', session.id)[:100] or 'session'}.jsonl"
+        self._path = path
+
+    @classmethod
+    def begin(cls, folder: Path, session: Session, source: str, started_at: float) -> Self:
+        """Write the header; `started_at` is the Unix time of the session's first request, s."""
+        file = cls(session, folder / f"{_UNSAFE.sub('_', session.id)[:100] or 'session'}.jsonl")
         header = Header(
             id=session.id,
             agent=session.client or "unknown",
@@ -30,10 +38,11 @@ class SessionFile:
             source=source,
             started_at=round(started_at, 6),
             title=title_of(session.title or (session.texts[-1] if session.texts else "")),
-            notes=(f"tag {tag}",) if tag else (),
+            notes=(f"{TAG_NOTE}{session.tag}",) if session.tag else (),
         )
-        with TraceWriter(self._path) as writer:
+        with TraceWriter(file._path) as writer:
             writer.write(header)
+        return file
 
     def add(self, turn: Turn, request: Request, answer: Answer, *, aborted: bool) -> Call:
         """Write a call that ended with all that it needs; also notes in `turn` where its prompt stands."""

@@ -22,6 +22,7 @@ from windtunnel.agents.recorder.redact import Redactor
 from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
+from windtunnel.simulator.record.again import KIND, set_aside
 from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToWriter
 from windtunnel.simulator.results.store import RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
@@ -126,6 +127,8 @@ class Recording:
         self._begin = begin
         out = None if begin.out is None else Path(begin.out)
         try:
+            if out is not None:
+                set_aside(out)
             self._writer = writer = RunWriter.create(out, begin.name, no_text=False)
             traces = writer.path / TRACES
             traces.mkdir(exist_ok=True)
@@ -149,6 +152,7 @@ class Recording:
             origin_ns=begin.origin_ns,
             wall_clock=begin.wall_clock,
         )
+        self._recorder.resume()
         self._task = asyncio.create_task(self._beat(begin, writer, self._recorder))
         self.pipe.send(Began(str(writer.path)))
 
@@ -187,7 +191,7 @@ class Recording:
     def _describe(self, begin: Begin, engine: str | None) -> dict[str, Any]:
         return {
             "run_id": begin.name,
-            "kind": "recording",
+            "kind": KIND,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "proxy_pid": begin.proxy_pid,

@@ -103,13 +103,18 @@ class Sink:
 class Told:
     """Tells a recorder about exchanges; times in ms since its start."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = "rec") -> None:
         self.folder = folder
         self.sink = Sink()
         self.recorder = Recorder(
-            folder, self.sink, name="rec", client="tester", source="recorded from test", origin_ns=0, wall_clock=WALL
+            folder, self.sink, name=name, client="tester", source="recorded from test", origin_ns=0, wall_clock=WALL
         )
+        self.recorder.resume()
         self.count = 0
+
+    def again(self) -> "Told":
+        """A new recorder in the same folder."""
+        return Told(self.folder, "second")
 
     def ask(self, path: str, body: dict[str, Any], at: float, tag: str = "", **headers: str) -> int:
         self.count += 1

@@ -242,6 +242,21 @@ def test_wrong_use_is_one_sentence(args: list[str], says: str, tmp_path: Path) -
     assert "Traceback" not in result.stderr
 
 
+def test_a_recording_is_taken_up_again(server: str, tmp_path: Path) -> None:
+    """The session goes on in its trace, `earlier` keeps what was written about the first part."""
+    out = tmp_path / "rec"
+    first = '{"role": "user", "content": "first question"}'
+    for history in (f"[{first}]", f'[{first}, {{"role": "assistant", "content": "An answer."}}, {first}]'):
+        agent = AGENT.replace('[{"role": "user", "content": f"question {n}, my key is {KEY}"}]', history) + "ask(1)"
+        assert record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent).returncode == 0
+    (trace,) = traces(out)
+    assert [(c.base, c.keep) for c in trace.calls] == [(None, 0), (0, 1)]
+    for folder in (out, out / "earlier" / "1"):
+        summary = RunFolder.open(folder).summary()
+        assert summary is not None
+        assert (summary.status, summary.calls) == ("completed", 1)
+
+
 def test_a_folder_that_holds_a_run_is_not_touched(server: str, tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text("{}")
     result = record("--upstream", server, "--out", str(tmp_path), "--", "true")
