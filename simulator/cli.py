@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from windtunnel.simulator.cli_anonymise import anonymise
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.simulator.cli_record import record
 from windtunnel.traces.errors import UsageError, WindtunnelError
@@ -171,6 +172,7 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
 
 
 cli.add_command(record)
+traces.add_command(anonymise)
 
 
 def main() -> None:

@@ -1,0 +1,133 @@
+"""Names that say nothing about whoever recorded a session: what `anonymise` leaves as it is.
+
+Everything in here is public: the tools that the well-known agents bring along, the agents themselves, and the words
+that model ids are made of. A name that is missing costs a reader its meaning and nothing else: it becomes a digest.
+"""
+
+import re
+
+LONG = 12
+"""Characters from which on a text of the recording must not be found in what is shared."""
+
+TOOLS_OF: dict[str, tuple[str, ...]] = {
+    # code.claude.com/docs/en/tools-reference, and what 1.0 to 2.1.332 sent or logged
+    "claude-code": (
+        "Agent", "AskUserQuestion", "Bash", "BashOutput", "CronCreate", "CronDelete", "CronList",
+        "DeferredToolPlaceholder", "Edit", "EnterPlanMode", "EnterWorktree", "ExitPlanMode", "ExitWorktree", "Glob",
+        "Grep", "KillBash", "KillShell", "ListAgents", "ListMcpResourcesTool", "LS", "LSP", "Monitor", "MultiEdit",
+        "NotebookEdit", "NotebookRead", "PowerShell", "Read", "ReadMcpResourceTool", "ReportFindings",
+        "ScheduleWakeup", "SendMessage", "Skill", "SlashCommand", "StructuredOutput", "Task", "TaskCreate", "TaskGet",
+        "TaskList", "TaskOutput", "TaskStop", "TaskUpdate", "TodoRead", "TodoWrite", "ToolSearch", "WebFetch",
+        "WebSearch", "Workflow", "Write", "exit_plan_mode", "web_search",
+    ),
+    # github.com/openai/codex codex-rs/core/src/tools, and what 0.40 to 0.171 sent or logged
+    "codex": (
+        "apply_patch", "close_agent", "container.exec", "create_goal", "exec", "exec_command", "get_goal",
+        "grep_files", "image_generation", "js_repl", "list_agents", "list_dir", "list_mcp_resource_templates",
+        "list_mcp_resources", "local_shell", "multi_agent_v1", "read_file", "read_mcp_resource",
+        "report_agent_job_result", "request_permissions", "request_user_input", "resume_agent", "send_input",
+        "send_message", "shell", "shell_command", "spawn_agent", "spawn_agents_on_csv", "tool_search", "unified_exec",
+        "update_goal", "update_plan", "view_image", "wait", "wait_agent", "web_search", "write_stdin",
+    ),
+    # opencode.ai/docs/tools, github.com/sst/opencode packages/opencode/src/tool
+    "opencode": (
+        "apply_patch", "bash", "batch", "codesearch", "edit", "glob", "grep", "invalid", "list", "lsp", "multiedit",
+        "patch", "plan_enter", "plan_exit", "question", "read", "skill", "task", "todoread", "todowrite", "webfetch",
+        "websearch", "write",
+    ),
+    # github.com/cline/cline src/shared/tools.ts; the second half: names in its message files, and those of its CLI 3
+    "cline": (
+        "access_mcp_resource", "act_mode_respond", "apply_patch", "ask_followup_question", "attempt_completion",
+        "browser_action", "condense", "execute_command", "focus_chain", "generate_explanation",
+        "list_code_definition_names", "list_files", "load_mcp_documentation", "new_rule", "new_task",
+        "plan_mode_respond", "read_file", "replace_in_file", "report_bug", "search_files", "search_subagent",
+        "summarize_task", "use_mcp_tool", "web_fetch", "web_search", "write_to_file",
+        "ask", "command", "completion_result", "editedExistingFile", "editor", "fileDeleted",
+        "listCodeDefinitionNames", "listFilesRecursive", "listFilesTopLevel", "newFileCreated", "readFile",
+        "read_files", "run_commands", "searchFiles", "search_codebase", "webFetch", "webSearch",
+    ),
+    # github.com/badlogic/pi-mono packages/coding-agent/src/core/tools
+    "pi": ("bash", "edit", "find", "grep", "ls", "read", "write"),
+    # github.com/google-gemini/gemini-cli packages/core/src/tools/tool-names.ts and definitions/
+    "gemini-cli": (
+        "activate_skill", "ask_user", "cli_help", "codebase_investigator", "complete_task", "delegate_to_agent",
+        "enter_plan_mode", "exit_plan_mode", "get_internal_docs", "glob", "google_web_search", "grep_search",
+        "invoke_agent", "list_directory", "read_file", "read_many_files", "replace", "run_shell_command",
+        "save_memory", "search_file_content", "tracker_add_dependency", "tracker_create_task", "tracker_get_task",
+        "tracker_list_tasks", "tracker_update_task", "tracker_visualize", "update_topic", "web_fetch", "write_file",
+        "write_todos",
+    ),
+    # github.com/QwenLM/qwen-code packages/core/src/tools/tool-names.ts
+    "qwen-code": (
+        "agent", "ask_user_question", "edit", "exit_plan_mode", "glob", "grep_search", "list_directory", "lsp",
+        "read_file", "read_many_files", "run_shell_command", "save_memory", "skill", "task", "task_create",
+        "task_get", "task_list", "task_output", "task_stop", "task_update", "todo_write", "web_fetch", "web_search",
+        "write_file",
+    ),
+    # github.com/OpenHands/OpenHands agenthub/codeact_agent/tools, and what its SDK 1.58 sent
+    "openhands": (
+        "browser", "delegate", "edit_file", "execute_bash", "execute_ipython_cell", "fetch", "file_editor", "finish",
+        "request_condensation", "str_replace_editor", "task_tracker", "terminal", "think", "web_read",
+    ),
+    # github.com/SWE-agent/SWE-agent tools/*/config.yaml; mini-swe-agent has `bash` only
+    "swe-agent": (
+        "bash", "create", "edit", "find_file", "goto", "insert", "open", "scroll_down", "scroll_up", "search_dir",
+        "search_file", "str_replace_editor", "submit", "view_image",
+    ),
+}  # fmt: skip
+"""Tools that agents bring along, by agent. What a user adds (MCP servers, own tools) is not in here."""
+TOOLS = frozenset(name for names in TOOLS_OF.values() for name in names)
+
+AGENTS = frozenset(
+    (*TOOLS_OF, "aider", "aiperf", "mini-swe-agent", "mooncake", "unknown", "weka",
+     "synthetic-atlas", "synthetic-quill", "synthetic-weaver")
+)  # fmt: skip
+SOURCES = AGENTS | {"aiperf-multi-turn", "atif", "har", "litellm", "otel", "recorded", "tracelab"}
+"""First words of `Header.source`: what read or made a session."""
+STOPS = frozenset(
+    ("aborted", "cancelled", "completed", "content_filter", "end_turn", "error", "failed", "function_call",
+     "incomplete", "length", "max_output_tokens", "max_tokens", "model_context_window_exceeded", "pause_turn",
+     "refusal", "stop", "stop_sequence", "tool_calls", "tool_use")
+)  # fmt: skip
+EFFORTS = frozenset(("none", "minimal", "low", "medium", "high", "xhigh", "max", "ultra"))
+MEDIA = frozenset(
+    ("application/pdf", "audio/mpeg", "audio/wav", "image/gif", "image/jpeg", "image/png", "image/svg+xml",
+     "image/webp", "video/mp4")
+)  # fmt: skip
+OTHER_MEDIA = "application/octet-stream"
+FIGURES = frozenset(("prompt", "cached", "completion", "reasoning", "start", "first", "end"))
+"""Keys of `Call.marks`."""
+VERSION = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,2})(?:[-.+][A-Za-z0-9.+-]*)?")
+"""A version; its first three numbers are kept."""
+
+_FAMILY_WORDS = """
+claude gpt o chatgpt codex gemini gemma qwen qwq qvq llama mistral mixtral ministral magistral codestral devstral
+voxtral pixtral deepseek glm chatglm kimi minimax grok phi granite command nova nemotron step seed ernie hunyuan
+internlm starcoder falcon olmo smollm longcat mimo composer
+"""
+_OTHER_WORDS = """
+opus sonnet haiku fable mythos instant fast thinking think reasoning reasoner latest preview beta exp experimental oss
+mini nano turbo pro max flash lite ultra coder code next plus instruct chat base it vl omni maverick scout large
+medium small tiny nemo distill prover speciale air super free high low hf bf fp int nvfp mxfp awq gptq gguf moe rc
+v x a b c d e m r k p s t w z g
+anthropic openai google meta mistralai alibaba ai zai org thudm moonshotai xai nvidia microsoft ibm cohere amazon
+cohereforai bytedance tencent baidu allenai xiaomi stepfun redhatai unsloth cursor
+bedrock vertex azure openrouter litellm proxy converse ollama vllm groq together fireworks cerebras
+us eu jp apac au global
+"""
+_FAMILIES = frozenset(_FAMILY_WORDS.split())
+_WORDS = _FAMILIES | frozenset(_OTHER_WORDS.split())
+_RUNS = re.compile(r"[a-z]+|\d+")
+_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,79}")
+
+
+def is_public_model(model: str) -> bool:
+    """Whether a model id is made of nothing but public words and short numbers.
+
+    Names of own fine-tunes, local paths and cloud accounts are not.
+    """
+    if not _MODEL.fullmatch(model):
+        return False
+    runs = _RUNS.findall(model.lower())
+    words = {run for run in runs if not run.isdigit()}
+    return words <= _WORDS and not words.isdisjoint(_FAMILIES) and max(map(len, runs)) < LONG
