@@ -50,7 +50,7 @@ class Server(BaseHTTPRequestHandler):
         events = [
             {"choices": [{"index": 0, "delta": {"content": "An answer."}, "finish_reason": None}]},
             {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
-            {"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}},
+            {"choices": [], "usage": {"prompt_tokens": 12 * len(body["messages"]), "completion_tokens": 3}},
         ]
         data = b"".join(b"data: " + json.dumps(e).encode() + b"\n\n" for e in events) + b"data: [DONE]\n\n"
         if "hold" in body["messages"][0]["content"]:
