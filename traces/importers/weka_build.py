@@ -198,7 +198,9 @@ class Builder:
         joins: dict[int, tuple[int, ...]] = {}
         for number, chain in enumerate(self.chains[1:], start=1):
             begin, end = chain.begin, chain.end
-            before = [c for c in main if begin is not None and c.end_s is not None and c.end_s <= begin + TIME_SLACK_S]
+            own = next((c.id for c in calls if c.thread == number), len(calls))
+            ended = [c for c in main if c.id < own and c.end_s is not None]
+            before = [c for c in ended if begin is not None and (c.end_s or 0.0) <= begin + TIME_SLACK_S]
             spawn = before[-1] if before else None
             after = [c for c in main if end is not None and c.start_s is not None and c.start_s >= end - TIME_SLACK_S]
             later = [c for c in after if spawn is None or c.id > spawn.id]

@@ -1,14 +1,21 @@
 """Recorded sessions kept beside the repository, read in place; tests that need them skip where they are absent."""
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windtunnel.traces.importers import Imported, import_path
+
 from . import claude_logs, codex_logs, weka_logs
 
 SHARED = Path(__file__).resolve().parents[4] / "shared" / "traces"
+
+DIALECTS = {"aiperf": "mooncake-aiperf"}
+"""Folders whose files cannot tell which dialect they are in."""
 
 
 @pytest.fixture(scope="session")
@@ -24,6 +31,12 @@ def answers(recorded: Path) -> dict[str, dict[str, Any]]:
     """Independent counts for each recorded file, by its path."""
     value: dict[str, dict[str, Any]] = json.loads((recorded / "ground_truth.json").read_text())
     return value
+
+
+@pytest.fixture(scope="session")
+def imported(recorded: Path) -> Callable[[str], Imported]:
+    """The import of a recorded file or folder by its path, each read once."""
+    return cache(lambda name: import_path(recorded / name, DIALECTS.get(name.partition("/")[0])))
 
 
 Json = dict[str, Any]

@@ -110,7 +110,7 @@ def _perturbed(old: Any, rng: random.Random) -> Any:
     if isinstance(old, bool) or old is None:
         return not old
     if isinstance(old, int | float):
-        return rng.choice((old + 1, old - 1, -old, old * 1_000, old / 3, str(old), [old]))
+        return rng.choice((old + 1, old - 1, -old, old * 1_000, old // 3, str(old), [old]))
     if isinstance(old, str):
         at = rng.randrange(len(old) + 1)
         return rng.choice(
@@ -194,6 +194,7 @@ def check(result: Imported, what: str) -> None:
     for trace in result.traces:
         assert trace.calls, f"{what}: a session without calls"
         # a sub-agent whose start the log does not show runs from the session's start
-        assert [f for f in faults(trace) if not f.endswith("is started by no call")] == [], what
+        found = [f for f in faults(trace) if not f.endswith("is started by no call")]
+        assert not found, f"{what}: {found[:3]}"
         assert all(c.start_s is None or c.start_s >= 0 for c in trace.calls), what
         msgspec.json.encode(trace)

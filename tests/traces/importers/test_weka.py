@@ -104,3 +104,12 @@ def test_a_truncated_file_is_said_to_be_one(tmp_path: Path, weka_log: dict[str, 
     result = import_path(path)
     assert result.traces == ()
     assert [p.reason for p in result.problems] == ["the file is not valid JSON (cut off?): nothing could be read"]
+
+
+def test_requests_that_go_back_in_time_start_no_sub_agent_after_it_began(
+    tmp_path: Path, weka_log: dict[str, Any]
+) -> None:
+    weka_log["requests"] *= 2
+    trace = load(tmp_path / "w.json", weka_log)
+    first = {t.id: trace.calls_of(t.id)[0].id for t in trace.threads[1:]}
+    assert all(t.spawn_call is not None and t.spawn_call < first[t.id] for t in trace.threads[1:])
