@@ -173,7 +173,7 @@ def compare(log: Path, folder: Path, *, nameless: bool = False) -> Comparison:
         say(f"{len(asked)} requests were answered, {len(seen)} calls recorded")
         return result
     parts: dict[tuple[str, str], tuple[str, int]] = {}
-    for n, (a, s) in enumerate(zip(asked, seen, strict=True)):
+    for n, (a, s) in enumerate(_pairs(asked, seen)):
         result.worst_start = max(result.worst_start, abs(a.start - s.start))
         result.worst_end = max(result.worst_end, abs(a.end - s.end))
         if abs(a.start - s.start) > NEAR_S or abs(a.end - s.end) > NEAR_S:
@@ -194,6 +194,26 @@ def compare(log: Path, folder: Path, *, nameless: bool = False) -> Comparison:
     _parents(result, traces, say)
     _sums(traces, say)
     return result
+
+
+def _pairs(asked: list[Asked], seen: list[Seen]) -> list[tuple[Asked, Seen]]:
+    """Each request with the call that has its tool calls; those without any by their order.
+
+    Order alone would not do: two sub-agents may ask within the same millisecond.
+    """
+    by_tools = {s.tool_ids: s for s in seen if s.tool_ids}
+    pairs = [(a, by_tools[a.tool_ids]) for a in asked if a.tool_ids in by_tools]
+    taken = {id(x) for pair in pairs for x in pair}
+    threads = {(a.session, a.thread): (s.trace, s.thread) for a, s in pairs}
+    for a in asked:
+        if id(a) in taken:
+            continue
+        rest = [s for s in seen if id(s) not in taken]
+        own = [s for s in rest if threads.get((a.session, a.thread)) == (s.trace, s.thread)]
+        s = (own or rest)[0]
+        taken.add(id(s))
+        pairs.append((a, s))
+    return sorted(pairs, key=lambda pair: pair[0].start)
 
 
 def _parents(result: Comparison, traces: list[Trace], say: Any) -> None:
