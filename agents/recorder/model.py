@@ -60,6 +60,8 @@ class Turn(Struct, eq=False):
     """The turn of this thread that ended last when this one began."""
     answers: tuple[str, ...] = ()
     """Tool calls of `before` whose results this one brings."""
+    stated_s: float | None = None
+    """How long the one tool that ran before says it took."""
     joins: tuple["Thread", ...] = ()
     human: bool = False
     """A person's words came with it."""

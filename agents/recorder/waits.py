@@ -3,9 +3,11 @@
 A proxy sees gaps. A gap in which only tools were asked for is theirs, the client's own few milliseconds and a person's
 approval included; while sub-agents ran whose result the next call brings, it is theirs until the last of them ended;
 a gap after a last word that ends with a person's prompt is the person's. The rest is the client's. Attempts that the
-server refused, and the pauses between them, belong to none: the gap ends with the first attempt.
+server refused, and the pauses between them, belong to none: the gap ends with the first attempt. A tool that ran alone
+and whose result says how long it took (Codex: `Wall time: 0.3672 seconds`) gets that much, the client the rest.
 """
 
+import re
 from collections.abc import Iterator
 
 from windtunnel.agents.recorder.asked import Request
@@ -15,6 +17,8 @@ from windtunnel.traces.model import Mark, ToolRun, Wait
 
 NS = 1e9
 SHORTEST_WAIT_S = 0.001
+STATED_WITHIN = 400
+_WALL_TIME = re.compile(r"^Wall time: (\d{1,6}(?:\.\d{1,9})?) seconds$", re.MULTILINE)
 QUOTED = 200
 """Characters of a sub-agent's last word that are looked for in its parent's next prompt."""
 
@@ -33,7 +37,15 @@ def look_back(turn: Turn, request: Request) -> None:
     turn.joins = tuple(c for c in _children(turn) if _ended_for(c, answered, texts))
     for child in turn.joins:
         child.joined = True
+    if len(turn.answers) == 1:
+        turn.stated_s = next((stated(visible(d)) for d in new if d.tool_call_id == turn.answers[0]), None)
     turn.human = not turn.answers and any(typed(d) for d in new)
+
+
+def stated(result: str) -> float | None:
+    """Seconds that a tool's result says it took."""
+    match = _WALL_TIME.search(result[:STATED_WITHIN])
+    return None if match is None else float(match.group(1))
 
 
 def _children(turn: Turn) -> Iterator[Thread]:
@@ -65,6 +77,8 @@ def waits(turn: Turn) -> Iterator[Wait]:
         until = min(end, max(c.last.end or begin for c in turn.joins if c.last is not None))
         until = max(begin, until)
     in_tools = end - until if own else 0
+    if own and turn.stated_s is not None and not turn.joins:
+        in_tools = min(in_tools, round(turn.stated_s * NS))
     if own:
         yield Wait(turn.id, "tool", _s(in_tools), own, mark)
     if turn.joins:
@@ -94,6 +108,8 @@ def tool_runs(turn: Turn, session: Session, since: int) -> Iterator[ToolRun]:
             end = child.last.end
         elif not alone and child is None:
             end = None
+        elif child is None and turn.stated_s is not None:
+            end = min(turn.asked_at, before.end + round(turn.stated_s * NS))
         yield ToolRun(
             call=before.id,
             tool_call_id=tool,

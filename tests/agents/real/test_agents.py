@@ -19,6 +19,7 @@ import pytest
 from truth import NEAR_S, compare, read_log, read_recording
 
 from windtunnel.traces.check import faults
+from windtunnel.traces.importers import import_path
 
 pytestmark = pytest.mark.agents
 
@@ -26,6 +27,7 @@ CLIENTS = Path(__file__).resolve().parents[4] / "shared" / "clients"
 LAB = Path(os.environ.get("CLIENTS_HOME", Path.home() / ".cache" / "windtunnel-clients"))
 NAMES = ("claude", "codex", "opencode", "pi")
 SCENARIOS = ("basic", "parallel", "subagent", "subagent2", "toolsearch", "flaky")
+LOGS = {"claude": ".claude", "codex": ".codex/sessions", "opencode": ".local/share/opencode", "pi": ".pi"}
 LATE_SHARE, LATE_S = 0.25, 0.25
 """A busy machine lets some processes wait: so many times may be off by more than the tolerance, and by so much."""
 
@@ -140,6 +142,27 @@ def test_the_client_behaves_as_without_the_proxy(client: str, tmp_path: Path) ->
     assert shape(logs[1]) == shape(logs[0])
     assert kinds(through) == kinds(direct)
     assert len(read_log(logs[0])) == len(read_log(logs[1]))
+
+
+@pytest.mark.parametrize("client", NAMES)
+def test_the_imported_log_agrees_with_the_recording(client: str, tmp_path: Path) -> None:
+    """The client's own log of the same session: calls, tokens, sub-agents, and ends as near as clients write them."""
+    available(client)
+    captures, out = tmp_path / "captures", tmp_path / "recording"
+    with model(client, "subagent2", "r", captures) as upstream, recording(upstream, out) as base:
+        assert [code for code, _ in drive(client, base, "wt-log")] == [0]
+    (imported,) = import_path(LAB / "homes" / f"{client}-wt-log" / LOGS[client]).traces
+    _, (recorded,), _ = read_recording(out)
+    turns = [c for c in recorded.calls if c.kind == "turn"]
+    assert [c.usage.prompt for c in imported.calls] == [c.usage.prompt for c in turns]
+    assert [c.usage.completion for c in imported.calls] == [c.usage.completion for c in turns]
+    spawned = {t.tool_call_id for t in recorded.threads}
+    assert {t.tool_call_id for t in imported.threads} == spawned
+    assert len(imported.tool_runs) == len(recorded.tool_runs)
+    assert [len(c.joins) for c in imported.calls] == [len(c.joins) for c in turns]
+    between = (imported.header.started_at or 0.0) - (recorded.header.started_at or 0.0)
+    ends = [abs(between + (a.end_s or 0.0) - (b.end_s or 0.0)) for a, b in zip(imported.calls, turns, strict=True)]
+    assert max(ends) < LATE_S
 
 
 def shape(log: Path) -> list[Any]:

@@ -272,3 +272,17 @@ def test_an_error_in_the_stream_is_a_failure_and_no_call(told: Any) -> None:
         ("error_event", "too busy"),
         ("error_event", "no room"),
     ]
+
+
+def test_a_tool_that_says_how_long_it_took_leaves_the_rest_to_the_client(told: Any) -> None:
+    n = told.ask(CODEX, codex(item("user", "go")), at=0, **codex_headers())
+    told.answer(n, 100, *responded(fcall("c1", cmd="pytest")))
+    output = "Chunk ID: 736b69\nWall time: 1.3328 seconds\nProcess exited with code 0\nOutput:\nok"
+    n = told.ask(
+        CODEX, codex(item("user", "go"), fcall("c1", cmd="pytest"), fout("c1", output)), at=1600, **codex_headers()
+    )
+    told.answer(n, 1700, *responded(item("assistant", "ok"), prompt=560))
+    (trace,) = told.finish()
+    assert [(w.cause, w.seconds) for w in trace.waits] == [("tool", 1.3328), ("client", 0.1672)]
+    (run,) = trace.tool_runs
+    assert (run.start_s, run.end_s) == (0.1, 1.4328)
