@@ -6,7 +6,7 @@ at once, finishing them in one go would delay the reads of all others by millise
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Protocol
 
@@ -79,15 +79,12 @@ class Reading:
 
     def step(self) -> bool:
         """Parse a few pieces; True when that was all there is for now."""
-        feed = self.parser.feed
         pieces = self.raw.take(_STEP_PIECES)
-        size = 0
-        for number, (t_ns, data) in enumerate(pieces, 1):
-            feed(t_ns, data)
-            size += len(data)
-            if size > _STEP_BYTES:
-                self.raw.pieces[:0] = pieces[number:]
-                return False
+        most = _fitting(pieces)
+        self.parser.feed_all(pieces[:most] if most < len(pieces) else pieces)
+        if most < len(pieces):
+            self.raw.pieces[:0] = pieces[most:]
+            return False
         return len(pieces) < _STEP_PIECES
 
     async def result(self, reader: "Reader") -> Parsed:
@@ -107,6 +104,19 @@ class Reading:
                 self._result.cancel()
             else:
                 self._result.set_exception(error)
+
+
+def _fitting(pieces: Sequence[tuple[int, bytes]]) -> int:
+    """How many of them are a step: up to and with the piece that fills it."""
+    sizes = [len(data) for _, data in pieces]
+    if sum(sizes) <= _STEP_BYTES:
+        return len(pieces)
+    size = 0
+    for number, one in enumerate(sizes, 1):
+        size += one
+        if size > _STEP_BYTES:
+            return number
+    return len(pieces)
 
 
 class Reader:

@@ -9,7 +9,6 @@ carries text. In the last case the final usage report, if there is one, is sprea
 """
 
 from array import array
-from collections import deque
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Literal
@@ -20,6 +19,7 @@ from msgspec import Struct
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import message_of, shorten
 from windtunnel.agents.sse_lines import Events
+from windtunnel.agents.sse_repeat import Shape, learn
 from windtunnel.agents.sse_shapes import (
     ABSENT,
     Choice,
@@ -32,12 +32,14 @@ from windtunnel.agents.sse_shapes import (
     decode_strictly,
     has_ids,
 )
+from windtunnel.agents.sse_text import join, whole
 
 TAIL_CHARS = 200
-_TAIL_PIECES = 64
-"""Pieces that the tail is made of, at most: so many tokens have 200 characters nearly always."""
 _JOIN_AT = 256
 """Text pieces are joined when there are this many, which keeps a long stream's memory at its text."""
+_LEARN_EVERY = 16
+"""Events decoded from one attempt to learn what the next ones look like to another."""
+_MOST_MISSES = 4
 
 CountedBy = Literal["token_ids", "usage_deltas", "usage_spread", "chunks"]
 
@@ -87,7 +89,8 @@ class Parser:
         self._events = Events()
         self._bytes_seen = False
         self._any_event = False
-        self._recent: deque[str] = deque(maxlen=_TAIL_PIECES)
+        self._recent: list[str] = []
+        """What the tail is made of."""
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._tools: dict[int, _Tool] = {}
@@ -104,11 +107,48 @@ class Parser:
         self._finish: str | None = None
         self._failure: str | None = None
         self._detail: str | None = None
+        self._shape: Shape | None = None
+        self._misses = 0
+        """Events in a row that were not of the shape."""
+        self._learn_in = 1
 
     @property
     def tail(self) -> str:
-        """The last characters generated, of any kind: up to 200, of the last 64 pieces."""
-        return _whole("".join(self._recent)[-TAIL_CHARS:])
+        """The last characters generated, of any kind: up to 200."""
+        join(self._recent, TAIL_CHARS)
+        return whole(self._recent[0])
+
+    def feed_all(self, pieces: Sequence[tuple[int, bytes]]) -> None:
+        """Parse what arrived, in order: the same as `feed` for each piece; cheaper where events repeat themselves."""
+        number, count = 0, len(pieces)
+        while number < count:
+            number += self._take(pieces, number)
+            if number < count:
+                self.feed(*pieces[number])
+                number += 1
+
+    def _take(self, pieces: Sequence[tuple[int, bytes]], first: int) -> int:
+        """How many events from `first` on only repeat the ones before; they are dealt with."""
+        shape = self._shape
+        if shape is None or not self._events.clean or shape.counts != self._usage_grew:
+            return 0
+        taken = shape.take(pieces, first, self._usage_completion)
+        if taken is None:
+            self._misses += 1
+            if self._misses > _MOST_MISSES:
+                self._shape = None
+            return 0
+        self._misses = 0
+        if shape.visible and self._t_first_visible is None:
+            self._t_first_visible = pieces[first][0]
+        self._keep(taken.text, self._text if shape.visible else self._reasoning)
+        self._t.extend([t_ns for t_ns, _ in pieces[first : first + taken.events]])
+        self._n.extend(taken.tokens)
+        self.tokens_so_far += sum(taken.tokens)
+        if shape.usage is not None:
+            self._usage = shape.usage
+            self._usage_completion = shape.usage.completion_tokens or 0
+        return taken.events
 
     def feed(self, t_ns: int, data: bytes) -> None:
         """Parse what arrived at `t_ns`."""
@@ -120,6 +160,10 @@ class Parser:
                 pass
             else:
                 self._chunk(t_ns, chunk)
+                self._learn_in -= 1
+                if not self._learn_in:
+                    self._learn_in = _LEARN_EVERY
+                    self._learn(data, chunk)
                 return
         self._bytes_seen = True
         for payload in self._events.feed(data):
@@ -148,10 +192,10 @@ class Parser:
             finish=self._finish,
             failure=failure,
             detail=detail,
-            text=_whole("".join(self._text)),
-            reasoning=_whole("".join(self._reasoning)),
+            text=whole("".join(self._text)),
+            reasoning=whole("".join(self._reasoning)),
             tool_calls=tuple(
-                (tool.id, tool.name, _whole("".join(tool.arguments))) for _, tool in sorted(self._tools.items())
+                (tool.id, tool.name, whole("".join(tool.arguments))) for _, tool in sorted(self._tools.items())
             ),
             token_ids=self._token_ids,
             prompt_token_ids_seen=self._prompt_ids,
@@ -160,6 +204,23 @@ class Parser:
             counted_by=counted_by,
             ended=self.ended,
         )
+
+    def _learn(self, data: bytes, chunk: Chunk) -> None:
+        """The shape of an event that brought tokens, unless token ids do the counting."""
+        if not self._n:
+            self._learn_in = 1
+        elif self._shape is None and not self._token_ids:
+            self._shape = learn(data, chunk)
+            self._misses = 0
+
+    def _keep(self, text: str, texts: list[str]) -> None:
+        self._recent.append(text if len(text) <= TAIL_CHARS else text[-TAIL_CHARS:])
+        if len(self._recent) >= _JOIN_AT:
+            join(self._recent, TAIL_CHARS)
+        if self._keep_text:
+            texts.append(text)
+            if len(texts) >= _JOIN_AT:
+                join(texts)
 
     def _event(self, t_ns: int, payload: bytes) -> None:
         if payload == b"[DONE]":
@@ -200,11 +261,7 @@ class Parser:
             carries = True
             if self._t_first_visible is None:
                 self._t_first_visible = t_ns
-            self._recent.append(text if len(text) <= TAIL_CHARS else text[-TAIL_CHARS:])
-            if self._keep_text:
-                self._text.append(text)
-                if len(self._text) >= _JOIN_AT:
-                    _join(self._text)
+            self._keep(text, self._text)
         if (
             delta is not None
             and (delta.tool_calls or delta.reasoning or delta.reasoning_content)
@@ -253,11 +310,7 @@ class Parser:
         """Reasoning and tool calls of a delta; whether there were any."""
         reasoning = delta.reasoning or delta.reasoning_content
         if reasoning:
-            self._recent.append(reasoning[-TAIL_CHARS:])
-            if self._keep_text:
-                self._reasoning.append(reasoning)
-                if len(self._reasoning) >= _JOIN_AT:
-                    _join(self._reasoning)
+            self._keep(reasoning, self._reasoning)
         if not delta.tool_calls:
             return bool(reasoning)
         if self._t_first_tool is None:
@@ -277,11 +330,7 @@ class Parser:
             tool.name += part.function.name
             self._recent.append(part.function.name[-TAIL_CHARS:])
         if part.function.arguments:
-            self._recent.append(part.function.arguments[-TAIL_CHARS:])
-            if self._keep_text:
-                tool.arguments.append(part.function.arguments)
-                if len(tool.arguments) >= _JOIN_AT:
-                    _join(tool.arguments)
+            self._keep(part.function.arguments, tool.arguments)
 
     def _fail(self, failure: Failure, detail: str) -> None:
         if self._failure is None:
@@ -343,18 +392,3 @@ def parse(pieces: Sequence[tuple[int, bytes]], stream_failure: str | None = None
     for t_ns, data in pieces:
         parser.feed(t_ns, data)
     return parser.finish(stream_failure, detail)
-
-
-def _join(parts: list[str]) -> None:
-    parts[:] = ["".join(parts)]
-
-
-def _whole(text: str) -> str:
-    """Join surrogate halves that came in separate events; a half left alone becomes U+FFFD."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text

@@ -344,4 +344,5 @@ def chunks_of(raw: RawStream, parsed: Parsed) -> ev.Chunks:
     if raw.t_sent is None or not parsed.chunk_t:
         return ev.Chunks()
     times = (np.array(parsed.chunk_t, dtype=np.int64) - raw.t_sent) // 1000
-    return ev.Chunks(us=tuple(np.diff(times, prepend=0).tolist()), n=tuple(parsed.chunk_n))
+    times[1:] = times[1:] - times[:-1]
+    return ev.Chunks(us=tuple(times.tolist()), n=tuple(parsed.chunk_n))

@@ -220,12 +220,13 @@ def test_what_the_client_was_like_is_in_the_events_and_in_the_summary(rig):
     assert len(inside) == 60
     assert (begun.agents, {e.live for e in inside}) == (4, {4})
     assert {e.cpu for e in inside} == {0.1}
-    assert sum(len(e.lag_us) for e in inside) == 3000
+    probes = sum(len(e.lag_us) for e in inside)
+    assert 60 / 0.047 - 22 < probes < 60 / 0.047 + 22
     assert sum(len(e.dispatch_us) for e in samples) >= 80
     assert {e.blocked for e in inside if 21 * NS < e.t < 29 * NS} == {3}
     assert {e.blocked for e in inside if e.t > 32 * NS} == {0}
     summary = seen.summary
-    assert summary["client_lag_s"]["n"] == 3000
+    assert summary["client_lag_s"]["n"] == probes
     assert summary["dispatch_s"]["n"] == sum(len(e.dispatch_us) for e in inside)
     assert (summary["client_cpu"], summary["agents"], summary["live_mean"], summary["blocked_max"]) == (0.1, 4, 4.0, 3)
     assert "client        4 of 4 agents live   CPU 10.0% of a core" in seen.printed

@@ -1,0 +1,186 @@
+"""Streams repeat themselves: from one event to the next only the text differs, and two counters go on.
+
+Decoding such an event costs several times what comparing it costs. So the shape of a decoded event is kept: the bytes
+before its text, and behind them a pattern in which only counters may differ. Many events in a row that are of one shape
+are then taken together: their texts are decoded once, as one string. Whatever does not fit, to the byte, is decoded as
+ever; a shape that stopped fitting costs a comparison and never a wrong result.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents.sse_shapes import Choice, Chunk, Usage, has_ids
+
+_NUMBER = re.compile(rb'"([a-z_]*tokens)": ?(\d+)')
+"""A counter: all other digits are taken as they stand."""
+_TEXT = rb'((?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)'
+"""Inside of a JSON string that is not empty (RFC 8259, 7), without backtracking."""
+_COUNT = rb"(0|[1-9]\d{0,8})"
+"""A number that is a count for `sse_shapes.Count`, too."""
+_MOST_PATTERNS = 32
+"""A server that says something else behind each text is not worth learning from."""
+
+_patterns: dict[bytes, "re.Pattern[bytes]"] = {}
+_decode_text = msgspec.json.Decoder(str).decode
+
+
+class Taken(Struct, frozen=True, gc=False):
+    """Events that were of one shape."""
+
+    events: int
+    text: str
+    tokens: Sequence[int]
+    """Of each event."""
+
+
+class Shape:
+    """What the events of a stream look like, learned from one of them."""
+
+    __slots__ = ("_before", "_completion", "_fixed", "_match", "usage", "visible")
+
+    def __init__(
+        self,
+        before: bytes,
+        pattern: "re.Pattern[bytes]",
+        fixed: tuple[tuple[int, bytes], ...],
+        completion: int | None,
+        usage: Usage | None,
+        *,
+        visible: bool,
+    ) -> None:
+        self._before = before
+        self._match = pattern.fullmatch
+        self._fixed = fixed
+        """Numbers behind the text that may not differ: group and value."""
+        self._completion = completion
+        """Group of the completion tokens, which grow."""
+        self.usage = usage
+        """As the events report it; its completion tokens are those of the last event taken."""
+        self.visible = visible
+        """The text is content; else reasoning."""
+
+    @property
+    def counts(self) -> bool:
+        """The events tell how many tokens there are."""
+        return self._completion is not None
+
+    def take(self, pieces: Sequence[tuple[int, bytes]], first: int, before: int) -> Taken | None:
+        """The events from `first` on, as far as they are of this shape; None where not even one is.
+
+        Each piece must be one whole event. `before`: completion tokens of the event before; each must bring some.
+        """
+        start, opening, match = len(self._before), self._before, self._match
+        rows = []
+        for number in range(first, len(pieces)):
+            data = pieces[number][1]
+            found = match(data, start) if data.startswith(opening) else None
+            if found is None:
+                break
+            rows.append(found.groups())
+        if not rows:
+            return None
+        texts, *numbers = zip(*rows, strict=True)
+        count = len(rows)
+        if any(numbers[group].count(value) != count for group, value in self._fixed):
+            return None
+        tokens: Sequence[int] = (1,) * count
+        if self._completion is not None:
+            totals = [before, *map(int, numbers[self._completion])]
+            tokens = [total - earlier for earlier, total in pairwise(totals)]
+            if min(tokens) < 1:
+                return None
+        try:
+            text = _decode_text(b'"%b"' % b"".join(texts))
+        except msgspec.DecodeError:
+            return None  # text that is no UTF-8, or half of a pair
+        if self.usage is not None and self._completion is not None:
+            self.usage.completion_tokens = totals[-1]
+        return Taken(count, text, tokens)
+
+
+def learn(data: bytes, chunk: Chunk) -> Shape | None:
+    """From the bytes of an event (`data: ` and the blank line included) and what was decoded from them.
+
+    None where the event says more than a text and counters, or where it is not certain which bytes these are.
+    """
+    if not _plain(chunk) or not chunk.choices:
+        return None
+    field, text = _said(chunk.choices[0])
+    inside = _text_edges(data, field)
+    if not text or inside is None:
+        return None
+    start, end = inside
+    try:
+        if _decode_text(data[start - 1 : end + 1]) != text:
+            return None
+    except msgspec.DecodeError:
+        return None
+    counters = list(_NUMBER.finditer(data, end))
+    names = [counter[1] for counter in counters]
+    if len(set(names)) < len(names):
+        return None
+    completion = names.index(b"completion_tokens") if b"completion_tokens" in names else None
+    fixed = [(group, c[2]) for group, c in enumerate(counters) if c[1] not in (b"completion_tokens", b"total_tokens")]
+    usage = chunk.usage
+    told = None if usage is None else usage.completion_tokens
+    if (completion is None) != (told is None) or (usage is not None and told is None):
+        return None
+    if completion is not None and int(counters[completion][2]) != told:
+        return None
+    edges = [end, *(edge for counter in counters for edge in counter.span(2)), len(data)]
+    literals = [data[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    pattern = _pattern(_TEXT + _COUNT.join(map(re.escape, literals)))
+    if pattern is None:
+        return None
+    own = None if usage is None else msgspec.convert(msgspec.to_builtins(usage), Usage)
+    return Shape(data[:start], pattern, tuple(fixed), completion, own, visible=field in ("content", "text"))
+
+
+def _plain(chunk: Chunk) -> bool:
+    """Nothing but one choice and, perhaps, usage."""
+    if chunk.error is not None or chunk.object == "error" or chunk.timings is not None:
+        return False
+    return len(chunk.choices or ()) == 1 and not has_ids(chunk.prompt_token_ids)
+
+
+def _said(choice: Choice) -> tuple[str, str]:
+    """The only thing that a choice says and the JSON member it is in; no text where it says more, or something else."""
+    delta = choice.delta
+    if choice.index != 0 or choice.finish_reason or choice.token_ids or has_ids(choice.prompt_token_ids):
+        return "", ""
+    if delta is None:
+        return "text", choice.text or ""
+    if delta.tool_calls:
+        return "", ""
+    texts = (
+        ("content", delta.content),
+        ("reasoning", delta.reasoning),
+        ("reasoning_content", delta.reasoning_content),
+    )
+    said = [(name, text) for name, text in texts if text]
+    return said[0] if len(said) == 1 else ("", "")
+
+
+def _text_edges(data: bytes, field: str) -> tuple[int, int] | None:
+    """Where the string of the member is, without its quotes; None where there are two such members."""
+    found = list(re.finditer(rb'"%b": ?"' % field.encode(), data)) if field else []
+    if len(found) != 1:
+        return None
+    start = found[0].end()
+    inside = _INSIDE.match(data, start)
+    return None if inside is None else (start, inside.end())
+
+
+_INSIDE = re.compile(_TEXT)
+
+
+def _pattern(source: bytes) -> "re.Pattern[bytes] | None":
+    """Compiled once for all streams: compiling takes longer than decoding a hundred events."""
+    found = _patterns.get(source)
+    if found is None and len(_patterns) < _MOST_PATTERNS:
+        found = _patterns[source] = re.compile(source)
+    return found
