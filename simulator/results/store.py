@@ -6,6 +6,7 @@ wrote. Whoever reads must survive a run that is still going on or was killed.
 
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -31,6 +32,8 @@ _READ_BYTES = 1 << 22
 _KEPT_PROBLEMS = 1000
 _TEXT_BYTES = 1 << 19
 """Most text that one flush writes, unless much more has gathered: a write of megabytes holds its thread for long."""
+_TEXT_CHARS = 1 << 18
+"""Longer text is encoded so much at a time, by the flushes."""
 
 
 class TextLine(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -57,6 +60,8 @@ class RunWriter:
         self._encoder = msgspec.json.Encoder()
         self._events = bytearray()
         self._text = bytearray()
+        self._long: deque[Iterator[bytes]] = deque()
+        """Lines with a long text, and what came after them, in parts that are still to be encoded."""
         self._seq = 0
         self._subscribers: list[Callable[[Event], None]] = []
 
@@ -93,19 +98,42 @@ class RunWriter:
 
     def text(self, line: TextLine) -> None:
         """Buffers one call's generated text; dropped with `no_text`."""
-        if self._text_fd is not None:
+        if self._text_fd is None:
+            return
+        if self._long or len(line.text) > _TEXT_CHARS:
+            self._long.append(self._parts(line))
+        else:
             self._encoder.encode_into(line, self._text, -1)
             self._text += b"\n"
+
+    def _parts(self, line: TextLine) -> Iterator[bytes]:
+        """The line's JSON: encoding megabytes in one go would hold the event loop for tens of ms."""
+        encode = self._encoder.encode
+        yield encode(msgspec.structs.replace(line, text=""))[:-1] + b',"text":"'
+        for at in range(0, len(line.text), _TEXT_CHARS):
+            yield encode(line.text[at : at + _TEXT_CHARS])[1:-1]
+        yield b'"}\n'
+
+    def _encode(self, most: float) -> None:
+        """Encode of the long lines until `most` bytes wait to be written."""
+        while self._long and len(self._text) < most:
+            part = next(self._long[0], None)
+            if part is None:
+                self._long.popleft()
+            else:
+                self._text += part
 
     def flush(self) -> None:
         """Writes what is buffered: whole lines, one write for each file; of megabytes of text a part at a time."""
         if self._events:
             self._write(self._events_fd, self._events)
+        self._encode(_TEXT_BYTES)
         if self._text and self._text_fd is not None:
             self._write(self._text_fd, self._text, leave=len(self._text) - max(_TEXT_BYTES, len(self._text) // 16))
 
     def _write_all(self) -> None:
         self.flush()
+        self._encode(float("inf"))
         if self._text_fd is not None:
             self._write(self._text_fd, self._text)
 

@@ -90,6 +90,23 @@ def test_text_lines(writer):
     assert list(RunFolder.open(writer.path).texts()) == [line]
 
 
+@pytest.mark.parametrize("text", ['é🎈\n"\\', "x", '"'])
+def test_a_long_text_is_encoded_by_the_flushes(writer, text):
+    """Its parts join to the same line, and the lines after it wait for their turn."""
+    writer.write_run({})
+    lines = [
+        TextLine(f"r{n}", 0, "s", 0, n, text=text * 300_000, reasoning="r", tool_calls=({"id": "a"},)) for n in range(2)
+    ]
+    lines.append(TextLine("last", 0, "s", 0, 3, text="short"))
+    for line in lines:
+        writer.text(line)
+    assert not writer._text
+    writer.flush()
+    assert 0 < (writer.path / "text.jsonl").stat().st_size < 4_000_000
+    writer.close()
+    assert list(RunFolder.open(writer.path).texts()) == lines
+
+
 def test_a_text_of_megabytes_is_written_a_part_at_a_time_and_whole_at_the_end(writer):
     writer.write_run({})
     lines = [TextLine(f"r{n}", 0, "s", 0, n, text="x" * 3_000_000) for n in range(2)]
