@@ -114,8 +114,8 @@ def traces_list(sources: tuple[str, ...], as_json: bool) -> None:
 @click.argument("source")
 @click.option("--json", "as_json", is_flag=True)
 def traces_show(source: str, as_json: bool) -> None:
-    """Show one session call by call."""
-    from windtunnel.simulator.cli_traces import show_command
+    """Show one session along time, its sub-agents as lanes, and then call by call."""
+    from windtunnel.simulator.cli_traces_look import show_command
 
     sys.exit(show_command(source, as_json=as_json))
 
@@ -124,8 +124,8 @@ def traces_show(source: str, as_json: bool) -> None:
 @click.argument("sources", nargs=-1)
 @click.option("--json", "as_json", is_flag=True)
 def traces_stats(sources: tuple[str, ...], as_json: bool) -> None:
-    """Totals and distributions of sessions."""
-    from windtunnel.simulator.cli_traces import stats_command
+    """What sessions are like: sizes, times, tools, reuse, duty cycle (default: the bundled library)."""
+    from windtunnel.simulator.cli_traces_look import stats_command
 
     sys.exit(stats_command(sources, as_json=as_json))
 
