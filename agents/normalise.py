@@ -14,6 +14,8 @@ client sent to some other API, so messages are changed where needed, and every c
   earlier turns, and the prompt would be shorter than recorded.
 - `empty_content`: one token is put in. `tool_name`: letters that servers refuse are replaced.
 - `tools_as_system_text`: schemas whose text was not recorded stand as text at the front of the system message.
+- `billing_line_left_out`: Claude Code's attribution line, which vLLM takes out on its Messages route. It would differ
+  from thread to thread at the front of the prompt, and nothing behind it could be found in the cache.
 
 `contents` counts what happened to the texts themselves: `text_cut` and `text_padded` to their recorded token count,
 `arguments_cut`, `arguments_padded` and `arguments_wrapped` (no JSON object was recorded), `text_not_measured` and
@@ -30,6 +32,7 @@ from windtunnel.agents.contents import Contents
 from windtunnel.agents.nodes import Node, Piece, Tip
 from windtunnel.agents.rendering import Rendering
 from windtunnel.agents.writer import MessageWriter
+from windtunnel.traces.client_lines import is_billing_line
 from windtunnel.traces.model import Message, Role, ToolSet, Trace
 
 TOOLS_EXCESS = (0.25, 64)
@@ -115,7 +118,8 @@ class ChatTree:
             self.changes["reasoning_as_content"] += 1
         calls = m.tool_calls if role == "assistant" else ()
         live = w.live(calls) if message in self.outputs and role == "assistant" else None
-        blocks = (*m.reasoning, *m.blocks, *(() if calls else (c.arguments for c in m.tool_calls)))
+        said = self._sent_on(m) if m.role == "system" else m.blocks
+        blocks = (*m.reasoning, *said, *(() if calls else (c.arguments for c in m.tool_calls)))
         w.texts(blocks, least=0 if calls else 1, calls=len(calls))
         if calls:
             w.tool_calls(calls)
@@ -123,6 +127,12 @@ class ChatTree:
         if live is not None and not node.slots:
             node.live = live._replace(carried=node.text_tokens)
         return node
+
+    def _sent_on(self, m: Message) -> tuple[int, ...]:
+        """The blocks of a system message that reach the model."""
+        kept = tuple(b for b in m.blocks if not is_billing_line(self.trace.blocks[b].text))
+        self.changes["billing_line_left_out"] += len(m.blocks) - len(kept)
+        return kept
 
     def _role(self, m: Message, tip: Tip) -> Role:
         if m.role == "system" and tip.kind not in ("start", "system"):

@@ -239,3 +239,31 @@ def test_any_mixture_of_messages_ends_up_strict(build):
             assert len(raw) == body.length
             check_strict(json.loads(raw)["messages"])
             talk.ended(call.id, Output('what "was"\nsaid', tokens=5))
+
+
+BILLING = "x-anthropic-billing-header: cc_version=2.1.332.{}; cc_entrypoint=sdk-cli;"
+
+
+def test_the_billing_line_of_claude_code_is_left_out_as_vllm_does(build, served):
+    rest = build.block(40, text="You are a careful agent. " * 6)
+    first = build.message("system", (20, BILLING.format("136")), [rest])
+    other = build.message("system", (20, BILLING.format("c2f")), [rest])
+    asked = build.message("user", text("please fix the importer"))
+    build.call([first, asked])
+    build.call([other, asked])
+    prepared = prepare(build.trace(), "chat", PLAIN_RENDERING)
+    replay = Conversation(prepared, Options("m"))
+    sent = [json.loads(b"".join(replay.body(number).parts))["messages"] for number in (0, 1)]
+    for found in sent:
+        served.prompt(found)
+    assert prepared.changes["billing_line_left_out"] == 2
+    assert sent[0] == sent[1]
+    assert sent[0][0]["content"].startswith("You are a careful agent.")
+    assert prepared.leaves[0].tokens == 40 + 20 + len("please fix the importer") // 4 + 1
+
+
+def test_a_system_prompt_that_only_starts_like_the_billing_line_stays(build, sent):
+    words = BILLING.format("136") + "\nYou are a careful agent."
+    found, changes = sent(build.message("system", text(words)), build.message("user", text("go")))
+    assert found[0]["content"] == words
+    assert "billing_line_left_out" not in changes
