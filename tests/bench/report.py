@@ -16,6 +16,12 @@ from scenarios import Gate
 
 BUSY_CORES = 0.25
 """Above this much work of others, times say more about them than about a client."""
+BUSY_CORES_SHORT = 1.0
+"""The same for the short form, whose limits are wide."""
+
+
+def busy_cores(*, short: bool) -> float:
+    return BUSY_CORES_SHORT if short else BUSY_CORES
 
 
 class ScenarioResult(Struct, frozen=True):
@@ -56,12 +62,13 @@ class Report(Struct):
 
     def judged(self) -> Iterator[tuple[str, Gate, bool]]:
         """Each gate with its scenario's name and whether it may be believed."""
+        busy = busy_cores(short=self.short)
         for scenario in self.scenarios:
             for gate in scenario.gates:
-                yield scenario.name, gate, gate.always or scenario.foreign_cores <= BUSY_CORES
+                yield scenario.name, gate, gate.always or scenario.foreign_cores <= busy
         for gate in self.fault_gates:
             assert self.faults is not None
-            yield "faults", gate, gate.always or self.faults.foreign_cores <= BUSY_CORES
+            yield "faults", gate, gate.always or self.faults.foreign_cores <= busy
 
     @property
     def failed(self) -> bool:
@@ -112,11 +119,11 @@ def _line(m: Measured) -> str:
     )
 
 
-def _gates(gates: list[Gate], foreign: float) -> list[str]:
+def _gates(gates: list[Gate], *, busy: bool) -> list[str]:
     lines = []
     for gate in gates:
         word = "ok" if gate.holds else "FAILED"
-        if not gate.always and foreign > BUSY_CORES:
+        if not gate.always and busy:
             word = "busy" if gate.holds else "busy!"
         sign = ">=" if gate.at_least else "<="
         if gate.always and gate.limit == 1 and gate.at_least:
@@ -128,6 +135,7 @@ def _gates(gates: list[Gate], foreign: float) -> list[str]:
 
 def render(report: Report) -> str:
     turns = "one turn" if report.reps == 1 else f"medians of {report.reps}"
+    limit = busy_cores(short=report.short)
     form = ", short form with wide limits" if report.short else ""
     lines = [
         f"{report.when}  {report.machine}",
@@ -143,7 +151,7 @@ def render(report: Report) -> str:
             lines.append(f"  others used {scenario.foreign_cores:.2f} cores meanwhile")
         if true.true_ttft is not None:
             lines.append(f"  true TTFT {_two(true.true_ttft, 0)} ms, true gap {_two(true.true_gap, 0)} ms")
-        lines += _gates(scenario.gates, scenario.foreign_cores)
+        lines += _gates(scenario.gates, busy=scenario.foreign_cores > limit)
     if report.faults is not None:
         lines += ["", "faults: what the result calls each of them"]
         for row in report.faults.rows:
@@ -153,11 +161,9 @@ def render(report: Report) -> str:
         lag, beside, clean = (_two(value, 0) for value in (found.lag, found.long_lag, found.clean_lag))
         lines.append(f"  chunk lag of the other streams {lag} ms, beside a line of 10 MB {beside} ms,")
         lines.append(f"  in runs without faults {clean} ms; {found.cut} calls cut")
-        lines += _gates(report.fault_gates, report.faults.foreign_cores)
+        lines += _gates(report.fault_gates, busy=report.faults.foreign_cores > limit)
     lines.append("")
     if report.doubted:
-        lines.append(
-            f"{report.doubted} limits were not judged: others used more than {BUSY_CORES} cores. Run again alone."
-        )
+        lines.append(f"{report.doubted} limits were not judged: others used more than {limit} cores. Run again alone.")
     lines.append("FAILED: a limit does not hold" if report.failed else "all limits that could be judged hold")
     return "\n".join(lines)
