@@ -74,6 +74,8 @@ class WaitStart(Event, frozen=True, tag="wait_start"):
     recorded_s: float | None = None
     label: str = ""
     """Tool names, for the screen."""
+    filled: bool = False
+    """The recording did not say how long: that tool's usual time (or the human's) was taken."""
 
 
 class WaitEnd(Event, frozen=True, tag="wait_end"):

@@ -80,6 +80,8 @@ class StartWait(Struct, frozen=True):
     """None for a join: it ends with an `EndWait`, not with a `WaitOver`."""
     recorded_s: float | None = None
     label: str = ""
+    filled: bool = False
+    """The recording did not say how long: a usual time was taken."""
 
 
 class EndWait(Struct, frozen=True):
@@ -190,7 +192,9 @@ class _Step:
         while now.waited < len(waits):
             wait = waits[now.waited]
             if wait.seconds is not None:
-                self.actions.append(StartWait(thread, call, wait.cause, wait.seconds, wait.recorded_s, wait.label))
+                self.actions.append(
+                    StartWait(thread, call, wait.cause, wait.seconds, wait.recorded_s, wait.label, wait.filled)
+                )
                 self.threads[thread] = replace(now, phase="waiting")
                 return
             if self._join(thread, call, now, wait):

@@ -194,6 +194,7 @@ class SessionRun:
             seconds=wait.seconds,
             recorded_s=wait.recorded_s,
             label=wait.label,
+            filled=wait.filled,
         )
         self.driver.emit(event)
         self._waits[wait.thread, wait.call] = event

@@ -53,6 +53,18 @@ def test_a_late_client_shows_and_does_not_add_up(replay):
     assert sent[-1] == 29 * NS // 2 + late
 
 
+def test_waits_of_unknown_length_last_their_usual_time_and_say_so(replay):
+    """A tool's usual time is its median in the traces at hand; one that no trace times has a rough figure."""
+    sketch = Sketch()
+    sketch.call()
+    for seconds in (2.0, 4.0, 9.0, None):
+        sketch.call(("tool", seconds))
+    run = replay(sketch.trace(), sessions=1)
+    waits = [(e.seconds, e.recorded_s, e.filled) for e in run.of(ev.WaitStart)]
+    assert waits == [(2.0, 2.0, False), (4.0, 4.0, False), (9.0, 9.0, False), (4.0, None, True)]
+    assert run.end(4).t_intended == run.end(3).t_end + 4 * NS
+
+
 def test_dials_shorten_the_waits(replay):
     trace = chain(calls=3, wait=8.0)
     assert replay(trace, sessions=1, tool_time=Dial("scale", 0.5)).end(2).t_intended == round((2 * 0.69 + 8) * NS)
