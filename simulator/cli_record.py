@@ -16,7 +16,8 @@ def record(upstream: str, out: Path | None, port: int | None, tag: str, command:
     r"""Record real agents: a proxy in front of a server that writes what they do as traces.
 
     COMMAND is started with the variables that agents read and owns the terminal; `windtunnel view DIR` elsewhere
-    watches. Without COMMAND, lines for the agents' own config files are printed.
+    watches. {base_url} in it is the proxy's URL. Agents that read a file (codex, opencode, pi, cline) get the lines for
+    it printed before they start; without COMMAND all of them are printed. An --out that holds a recording goes on.
 
     \b
       windtunnel record --upstream http://localhost:8000 -- claude

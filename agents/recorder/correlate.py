@@ -109,6 +109,8 @@ class Correlator:
         thread.running.pop(turn.id, None)
         thread.turns.append(turn)
         pool.tips[turn.tip] = turn
+        if turn.kind == "compaction":
+            pool.compactions.append(turn)
         if turn.said:
             pool.outputs[turn.said] = turn
         for tool in turn.tools:
@@ -170,6 +172,7 @@ class Correlator:
     def _follow(self, session: Session | None, pool: Pool, request: Request, hashes: list[bytes]) -> _Found | None:
         """The thread of the call that this one goes on from."""
         before = _by_tools(pool, request) or _by_prompt(pool, hashes) or _by_output(pool, request)
+        before = before or _by_summary(pool, request)
         if before is None or (session is not None and before.session is not session):
             return None
         return _Found(before.session, before.thread)
@@ -238,11 +241,18 @@ def _by_prompt(pool: Pool, hashes: list[bytes]) -> Turn | None:
 
 
 def _by_output(pool: Pool, request: Request) -> Turn | None:
-    """The latest answer that the request repeats, or quotes as a summary."""
+    """The latest answer that the request repeats."""
     for s in reversed(request.said):
         if s.draft.role == "assistant" and s.print in pool.outputs:
             return pool.outputs[s.print]
     return None
+
+
+def _by_summary(pool: Pool, request: Request) -> Turn | None:
+    """The compaction whose summary stands in the request's first words."""
+    words = "\n".join(visible(s.draft) for s in request.said if s.draft.role == "user")
+    told = (t for t in reversed(pool.compactions) if len(t.final) >= TELLING and t.final.strip() in words)
+    return next(told, None)
 
 
 def _spawner(pool: Pool, request: Request, *, strict: bool) -> Spawner | None:

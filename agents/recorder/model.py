@@ -107,6 +107,8 @@ class Pool(Struct, eq=False):
     outputs: dict[str, Turn] = {}
     """Print of an output to the latest call that wrote it."""
     spawners: deque[Spawner] = field(default_factory=lambda: deque(maxlen=KEPT_SPAWNERS))
+    compactions: deque[Turn] = field(default_factory=lambda: deque(maxlen=KEPT_SPAWNERS))
+    """Calls that wrote a summary."""
     failed: dict[tuple[str, bytes], Turn] = {}
     """(thread's key, chain hash) to a call that failed and may be tried again."""
     sessions: deque["Session"] = field(default_factory=lambda: deque(maxlen=KEPT_SPAWNERS))

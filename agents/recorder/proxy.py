@@ -239,7 +239,7 @@ class Front(asyncio.Protocol):
     # What the server's side reports.
 
     def write(self, data: bytes) -> None:
-        if self._transport is not None:
+        if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
 
     def answered(self, t: int, *, keep: bool) -> None:

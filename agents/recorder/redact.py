@@ -27,12 +27,17 @@ _TOKENS = re.compile(
     r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}"
     r")"
 )
-_AFTER_WORD = re.compile(
-    r"(?i)((?:\bbearer|\bbasic)\s+|(?:api[_-]?key|secret|password|passwd|access[_-]?token|auth[_-]?token)"
-    r"[\"']?\s*[:=]\s*[\"']?)([A-Za-z0-9+/_.~-]{16,}={0,2})"
+_SCHEME = re.compile(r"(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/_.~-]{16,}={0,2})")
+_NAMED = re.compile(
+    r"(?i)((?:api[_-]?key|secret|password|passwd|access[_-]?token|auth[_-]?token)[\"']?\s*[:=]\s*[\"']?)"
+    r"(?=[^\s\"']*\d)([A-Za-z0-9+/_.~-]{16,}={0,2})"
 )
+"""A value with a digit in it: without one it is more often the name of a variable."""
 _PRIVATE = re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----)(.*?)(-----END [A-Z ]*PRIVATE KEY-----)", re.DOTALL)
-_DEVICE = re.compile(rf"((?:{'|'.join(DEVICE_KEYS)})(?:\\*[\"'])?\s*[:=]\s*(?:\\*[\"'])?)([A-Za-z0-9._-]{{8,}})")
+_DEVICE = re.compile(
+    rf"((?:{'|'.join(DEVICE_KEYS)})(?:\\*[\"'])?\s*[:=]\s*(?:\\*[\"'])?)"
+    r"(?=[\w.-]*\d)([A-Za-z0-9._-]{8,})"
+)
 
 
 class Redactor:
@@ -74,10 +79,11 @@ class Redactor:
         if self._pattern is not None:
             text = self._pattern.sub(_blank, text)
         text = _TOKENS.sub(_blank, text)
-        text = _AFTER_WORD.sub(lambda m: m.group(1) + _hole(m.group(2)), text)
+        text = _SCHEME.sub(_value, text)
+        text = _NAMED.sub(_value, text)
         if "PRIVATE KEY-----" in text:
             text = _PRIVATE.sub(lambda m: m.group(1) + _hole(m.group(2)) + m.group(3), text)
-        return _DEVICE.sub(lambda m: m.group(1) + _hole(m.group(2)), text)
+        return _DEVICE.sub(_value, text)
 
     def words(self, words: Sequence[str]) -> tuple[str, ...]:
         """A command line."""
@@ -88,6 +94,10 @@ def _values(value: str) -> list[str]:
     """The secret itself, with and without its scheme; cookies one by one."""
     parts = [value, value.rpartition(" ")[2], *(item.partition("=")[2] for item in value.split(";"))]
     return [part.strip() for part in parts if len(part.strip()) >= _SHORTEST]
+
+
+def _value(match: re.Match[str]) -> str:
+    return match.group(1) + _hole(match.group(2))
 
 
 def _blank(match: re.Match[str]) -> str:

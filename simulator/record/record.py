@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import secrets
+import shutil
 import signal
 import sys
 import time
@@ -14,13 +15,14 @@ from urllib.parse import quote
 
 from windtunnel.agents.client import parse_target
 from windtunnel.agents.recorder.proxy import Proxy
-from windtunnel.simulator.record.clients import config_lines, environment, filled
+from windtunnel.simulator.record.clients import config_lines, environment, filled, needs_file
 from windtunnel.simulator.record.frames import Begin
 from windtunnel.simulator.record.link import WriterLink
 from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.viewer import say
 from windtunnel.traces.errors import UsageError
 
+INTERRUPTED = 130
 PORT = 8484
 """Where agents with a config file find the proxy from one recording to the next."""
 HUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
@@ -42,10 +44,14 @@ class Record:
         self._port = port
         self._tag = tag
         self._command = command
+        self._file = needs_file(command)
+        """The agent that is started needs lines in a file."""
         self._agent: asyncio.subprocess.Process | None = None
         self._stopped: asyncio.Event | None = None
 
     async def main(self) -> int:
+        if self._command and shutil.which(self._command[0]) is None:
+            raise UsageError(f"{self._command[0]} cannot be started (there is no such command): check the name")
         loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
         for number in FORWARDED:
@@ -84,8 +90,8 @@ class Record:
         )
 
     async def _listen(self, proxy: Proxy) -> None:
-        """The port asked for; else any for an agent that is started here, and a lasting one for others."""
-        if self._port is not None or self._command:
+        """The port asked for; else a lasting one for agents that have it in a file, any for others."""
+        if self._port is not None or (self._command and self._file is None):
             await proxy.start(self._port or 0)
             return
         try:
@@ -100,6 +106,10 @@ class Record:
             print(config_lines(base), flush=True)
             await self._stopped.wait()
             return 0
+        if self._file is not None:
+            say(config_lines(base, self._file))
+        if self._stopped.is_set():
+            return INTERRUPTED
         words = filled(self._command, base)
         env = environment(base, self._target.host, os.environ)
         try:

@@ -367,3 +367,21 @@ def test_a_message_that_stands_twice_in_a_prompt_keeps_both_places(told: Any) ->
     (trace,) = told.finish()
     assert (trace.calls[1].base, trace.calls[1].keep) == (0, 5)
     assert len(trace.calls[1].append) == 2
+
+
+def test_a_compaction_is_marked_and_what_follows_starts_from_its_summary(told: Any) -> None:
+    work = [user("go"), assistant("a"), user("b"), assistant("c")]
+    for i, length in enumerate((1, 3)):
+        n = told.ask(CHAT, chat(*work[:length]), at=1000 * i)
+        told.answer(n, 1000 * i + 10, *stream(assistant("ac"[i]), prompt=200 + 50 * i))
+    ask = user("Your task is to create a detailed summary of the conversation so far.")
+    n = told.ask(CHAT, chat(*work, ask), at=3000)
+    told.answer(n, 3100, *stream(assistant("SUMMARY: the user wants a thing done, and it is half done."), prompt=300))
+    n = told.ask(
+        CHAT, chat(user("This session goes on. SUMMARY: the user wants a thing done, and it is half done.")), at=3200
+    )
+    told.answer(n, 3300, *stream(assistant("d"), prompt=240))
+    (trace, *others) = told.finish()
+    assert others == []
+    assert [c.kind for c in trace.calls] == ["turn", "turn", "compaction", "turn"]
+    assert (trace.calls[3].base, trace.calls[3].keep) == (2, 1)

@@ -34,8 +34,6 @@ def test_a_session_goes_on_after_the_recorder_was_killed(told: Any) -> None:
 
 def test_an_uninterrupted_recording_and_one_in_two_parts_are_the_same(tmp_path: Any, told: Any) -> None:
     """Sub-agents known by ids on the wire included, one of which is at work when the recorder stops."""
-    from conftest import Told
-
     first = {"role": "user", "content": "count things"}
     task = {"role": "user", "content": [text("Count the lines of hello.py, thank you.")]}
     spawn = {
@@ -64,7 +62,7 @@ def test_an_uninterrupted_recording_and_one_in_two_parts_are_the_same(tmp_path: 
     after(again)
     folder = tmp_path / "whole"
     folder.mkdir()
-    whole = Told(folder)
+    whole = type(told)(folder)
     before(whole)
     after(whole)
     assert again.finish() == whole.finish()

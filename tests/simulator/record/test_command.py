@@ -206,6 +206,19 @@ def test_config_lines_are_printed_where_no_agent_is_started(server: str, tmp_pat
     assert trace.header.id == "mine"
 
 
+def test_an_agent_that_reads_a_file_gets_its_lines_before_it_starts(server: str, tmp_path: Path) -> None:
+    codex = tmp_path / "codex"
+    codex.write_text("#!/bin/sh\necho started $1\n")
+    codex.chmod(0o755)
+    result = record("--upstream", server, "--out", str(tmp_path / "rec"), "--port", "0", "--", str(codex), "x")
+    assert result.stdout == "started x\n"
+    assert "[model_providers.windtunnel]" in result.stderr
+    assert "opencode" not in result.stderr
+    named = record("--upstream", server, "--out", str(tmp_path / "rec2"), "--", str(codex), "{base_url}/v1")
+    assert named.stdout.startswith("started http://127.0.0.1:")
+    assert "model_providers" not in named.stderr
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_the_agents(server: str, tmp_path: Path, number: signal.Signals) -> None:
     agent = (
