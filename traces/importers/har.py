@@ -78,6 +78,8 @@ def _seen(entry: dict[str, object], number: int, notes: Notes) -> Seen | None:
         effort=body.effort,
         schemas=body.schemas,
     )
+    # only the start is a moment; the others are lengths
+    exchange.marks = {"first": "derived", "end": "derived"} if exchange.first is not None else {"end": "derived"}
     output = take_answer(exchange, _content(table(response.get("content"))), notes, None)
     if output is None:
         notes.add(None, f"entry {number}: the response's body is no answer of a model (cut off or not recorded)")

@@ -34,8 +34,7 @@ class Figures(Struct):
         if self.end is not None:
             exchange.end = self.end
         if exchange.end is not None and self.latency is not None:
-            exchange.start = exchange.end - self.latency
-            exchange.marks.pop("start", None)
+            exchange.start, exchange.marks["start"] = exchange.end - self.latency, "derived"
         if exchange.output is None and self.completion:
             exchange.output = Draft("assistant")
 

@@ -260,5 +260,5 @@ def _timed(exchange: Exchange, event: Event) -> None:
         exchange.end = event.end
         exchange.marks.pop("end", None)
     if event.start is not None:
-        exchange.start = event.start
-        exchange.marks.pop("start", None)
+        # its end less its length
+        exchange.start, exchange.marks["start"] = event.start, "derived"

@@ -263,6 +263,8 @@ def _rounded(value: float | None) -> float | None:
 
 def _call(number: int, p: _Placed, base: int | None) -> Call:
     r = p.request
+    # a sub-agent's times count from its start, which is its end less its duration; lengths give the other moments
+    derived = {"start": r.start if p.chain else None, "first": r.first, "end": r.end}
     return Call(
         id=number,
         thread=p.chain,
@@ -276,8 +278,7 @@ def _call(number: int, p: _Placed, base: int | None) -> Call:
         end_s=_rounded(r.end),
         stop=r.stop,
         model=r.model,
-        # a sub-agent's times count from its start, which is its end less its duration
-        marks={"start": "derived", "first": "derived", "end": "derived"} if p.chain else {},
+        marks={figure: "derived" for figure, moment in derived.items() if moment is not None},
     )
 
 
