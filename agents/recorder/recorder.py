@@ -80,6 +80,17 @@ class Recorder:
         """Sessions with at least one call written, those before `resume` apart."""
         return len(self._written)
 
+    @property
+    def lanes(self) -> int:
+        """Sessions that the screen knows of."""
+        return sum(session.shown for session in self._correlator.sessions.values())
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models that were asked for."""
+        found = (session.model for session in self._correlator.sessions.values() if session.shown)
+        return [model for model in dict.fromkeys(found) if model]
+
     def resume(self) -> None:
         """Go on with the sessions that the folder holds."""
         for session, path in restore(self._folder, self._correlator, (self._origin, self._wall)):

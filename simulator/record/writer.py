@@ -69,17 +69,20 @@ class Recording:
         self._begin: Begin | None = None
         self._writer: RunWriter | None = None
         self._recorder: Recorder | None = None
+        self._engine: str | None = None
+        """The server's kind, once it has answered."""
         self._task: asyncio.Task[None] | None = None
 
     async def serve(self) -> None:
         whole = await self._over
         if self._task is not None:
             self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+            await asyncio.wait({self._task})
         if self._writer is None or self._recorder is None:
             return
         self._recorder.finish(perf_counter_ns())
+        if self._begin is not None:
+            self._writer.write_run(self._describe(self._begin))
         now = self._now()
         self._writer.emit(ev.Phase(t=now, phase="done"))
         reason = None if whole else "the proxy was killed"
@@ -139,7 +142,7 @@ class Recording:
         for stream in (1, 2):
             os.dup2(log, stream)  # the terminal belongs to the agent
         os.close(log)
-        writer.write_run(self._describe(begin, None))
+        writer.write_run(self._describe(begin))
         writer.emit(ev.RunStart(t=0, agents=0, wall_clock=begin.wall_clock))
         writer.emit(ev.Phase(t=0, phase="steady"))
         writer.flush()
@@ -154,12 +157,20 @@ class Recording:
         )
         self._recorder.resume()
         self._task = asyncio.create_task(self._beat(begin, writer, self._recorder))
+        self._task.add_done_callback(self._broke)
         self.pipe.send(Began(str(writer.path)))
+
+    def _broke(self, task: asyncio.Task[None]) -> None:
+        """A full disk ends the recording; the agent goes on without."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            print(error, file=sys.stderr, flush=True)
+            self._hung_up()
 
     async def _beat(self, begin: Begin, writer: RunWriter, recorder: Recorder) -> None:
         """Progress four times a second, a sign of life and a scrape every second."""
         async with open_session() as session:
             scraper: Scraper | None = None
+            lanes = 0
             looked = -DETECT_S
             due = 0.0
             while True:
@@ -168,6 +179,9 @@ class Recording:
                 if now >= due:
                     due = now + HEARTBEAT_S
                     writer.emit(ev.Heartbeat(t=self._now()))
+                    if recorder.lanes != lanes:
+                        lanes = recorder.lanes
+                        writer.write_run(self._describe(begin))
                     if scraper is None and now - looked >= DETECT_S:
                         looked = now
                         scraper = await self._find(begin, writer, session)
@@ -185,10 +199,13 @@ class Recording:
             return None
         if not adapter.metric_names:
             return None
-        writer.write_run(self._describe(begin, adapter.name))
+        self._engine = adapter.name
+        writer.write_run(self._describe(begin))
         return Scraper(session, begin.upstream, adapter.metric_names)
 
-    def _describe(self, begin: Begin, engine: str | None) -> dict[str, Any]:
+    def _describe(self, begin: Begin) -> dict[str, Any]:
+        recorder = self._recorder
+        models = [] if recorder is None else recorder.models
         return {
             "run_id": begin.name,
             "kind": KIND,
@@ -200,7 +217,9 @@ class Recording:
             "wall_clock": begin.wall_clock,
             "target": begin.upstream,
             "config": {"arrivals": "recorded"},
-            "engine": {} if engine is None else {"name": engine},
+            "agents": 0 if recorder is None else recorder.lanes,
+            "lengths_from": models,
+            "engine": {"name": self._engine, "model": models[0] if models else None},
         }
 
 

@@ -140,7 +140,8 @@ def test_the_recording_is_a_run_folder_with_the_engines_metrics(server: str, tmp
     out = tmp_path / "rec"
     record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent)
     folder = RunFolder.open(out)
-    assert (folder.run["kind"], folder.run["target"], folder.run["engine"]) == ("recording", server, {"name": "vllm"})
+    assert (folder.run["kind"], folder.run["target"], folder.run["agents"]) == ("recording", server, 1)
+    assert folder.run["engine"] == {"name": "vllm", "model": "m"}
     events = list(folder.events())
     samples = [e for e in events if isinstance(e, ev.EngineSample)]
     assert {(s.running, s.kv_usage) for s in samples} == {(3.0, 0.25)}
