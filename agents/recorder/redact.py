@@ -20,7 +20,7 @@ _REMEMBERED = 50_000
 
 _TOKENS = re.compile(
     r"\b(?:"
-    r"sk-(?:ant-|proj-|or-)?[A-Za-z0-9_-]{20,}"
+    r"sk-(?=[\w-]*\d)[A-Za-z0-9_-]{20,}"
     r"|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}"
     r"|xox[abprs]-[A-Za-z0-9-]{10,}|hf_[A-Za-z0-9]{30,}|pypi-[A-Za-z0-9_-]{50,}|npm_[A-Za-z0-9]{30,}"
     r"|AKIA[0-9A-Z]{16}|ASIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}"
