@@ -82,7 +82,9 @@ AGENTS = frozenset(
     (*TOOLS_OF, "aider", "aiperf", "mini-swe-agent", "mooncake", "unknown", "weka",
      "synthetic-atlas", "synthetic-quill", "synthetic-weaver")
 )  # fmt: skip
-SOURCES = AGENTS | {"aiperf-multi-turn", "atif", "har", "litellm", "otel", "recorded", "tracelab"}
+SOURCES = AGENTS | {
+    "aiperf-multi-turn", "atif", "har", "litellm", "mooncake-aiperf", "mooncake-dynamo", "otel", "recorded", "tracelab",
+}  # fmt: skip
 """First words of `Header.source`: what read or made a session."""
 STOPS = frozenset(
     ("aborted", "cancelled", "completed", "content_filter", "end_turn", "error", "failed", "function_call",

@@ -1,0 +1,416 @@
+"""Nothing of the recording is found in what is shared, and everything that a replay needs is."""
+
+import dataclasses
+import json
+import random
+import re
+import types
+import typing
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal, Union
+
+import msgspec
+import numpy as np
+import pytest
+import zstandard
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+from windtunnel.traces import known_names, library, model
+from windtunnel.traces.anonymise import anonymise, hidden_names, key_id, key_id_of
+from windtunnel.traces.check import faults
+from windtunnel.traces.format import encode_trace, read_trace, write_trace
+from windtunnel.traces.importers import IMPORTERS
+from windtunnel.traces.known_names import LONG, is_public_model
+from windtunnel.traces.model import Block, Header, Message, ToolCall, ToolSet, Trace, digest_of
+from windtunnel.traces.sources import load
+
+KEY, OTHER = bytes(range(32)), bytes(range(1, 33))
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
+
+SAME = {
+    "Header": "started_at synthetic schema",
+    "Block": "id kind tokens filler mark",
+    "ToolCall": "arguments",
+    "Message": "id role blocks reasoning",
+    "ToolSet": "id block",
+    "Thread": "id parent spawn_call spawn_delay_s background",
+    "Usage": "prompt cached completion reasoning",
+    "Params": "temperature top_p top_k max_tokens",
+    "Call": "id thread append base keep tools output usage start_s first_s end_s kind aborted joins",
+    "ToolRun": "call start_s end_s thread error mark",
+    "Wait": "before cause seconds mark",
+}
+"""Fields that are copied: positions, counts, times, and words of the format."""
+DIGESTS = {
+    "Header": "id",
+    "Block": "digest",
+    "ToolCall": "id",
+    "Message": "tool_call_id",
+    "Thread": "tool_call_id name",
+    "ToolRun": "tool_call_id",
+}
+PUBLIC_OR_DIGESTS = {
+    "Header": "agent models",
+    "ToolCall": "name",
+    "Message": "name",
+    "ToolSet": "names",
+    "Call": "model",
+    "ToolRun": "name",
+    "Wait": "tools",
+}
+PUBLIC_OR_LEFT_OUT = {
+    "Header": "agent_version source",
+    "Block": "media",
+    "Params": "reasoning_effort",
+    "Call": "stop marks",
+}
+LEFT_OUT = {"Header": "title", "Block": "text chars"}
+MADE = {"Header": "shape_only notes"}
+INSIDE = {"Message": "tool_calls", "Call": "params"}
+"""Fields of further objects, which are decided upon themselves."""
+
+
+def decided() -> dict[str, list[str]]:
+    out: dict[str, list[str]] = {}
+    for table in (SAME, DIGESTS, PUBLIC_OR_DIGESTS, PUBLIC_OR_LEFT_OUT, LEFT_OUT, MADE, INSIDE):
+        for name, words in table.items():
+            out.setdefault(name, []).extend(words.split())
+    return out
+
+
+def structs() -> dict[str, type[Struct]]:
+    found = {n: v for n, v in vars(model).items() if isinstance(v, type) and issubclass(v, Struct) and v is not Struct}
+    return {n: v for n, v in found.items() if v.__module__ == model.__name__ and n not in ("Trace", "Problem")}
+
+
+def test_every_field_of_the_model_is_decided_upon():
+    assert {n: sorted(f.name for f in fields(s)) for n, s in structs().items()} == {
+        n: sorted(words) for n, words in decided().items()
+    }
+
+
+@dataclasses.dataclass
+class Planter:
+    """Puts a text of its own into every place of a trace that can hold one."""
+
+    draw: random.Random
+    secrets: list[str] = dataclasses.field(default_factory=list)
+
+    def secret(self) -> str:
+        letters = 'abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_/ .é中"\\\n'
+        text = "".join(self.draw.choices(letters, k=self.draw.randint(LONG, 60)))
+        self.secrets.append(text)
+        return text
+
+    def value(self, held: Any, hint: Any) -> Any:
+        """`held` with every string in it, and every string that could be in it, replaced."""
+        origin, parts = typing.get_origin(hint), typing.get_args(hint)
+        if origin in (Union, types.UnionType):
+            (inner,) = (p for p in parts if p is not type(None))
+            return self.value(held, inner) if held is not None or inner is str else None
+        if hint is str:
+            return self.secret()
+        if origin is tuple and parts == (str, ...):
+            return (self.secret(), self.secret())
+        if origin is tuple:
+            return tuple(self.value(item, parts[0]) for item in held)
+        if origin is dict:
+            return {self.secret() if parts[0] is str else key: item for key, item in {"x": "derived", **held}.items()}
+        if isinstance(hint, type) and issubclass(hint, Struct):
+            return self.struct(held)
+        assert origin is Literal or hint in (int, float, bool), f"no rule for planting into {hint}"
+        return held
+
+    def struct(self, held: Any) -> Any:
+        hints = typing.get_type_hints(type(held))
+        return replace(held, **{f.name: self.value(getattr(held, f.name), hints[f.name]) for f in fields(held)})
+
+
+def strings_of(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Struct):
+        for field in fields(value):
+            yield from strings_of(getattr(value, field.name))
+    elif isinstance(value, dict):
+        yield from (text for pair in value.items() for item in pair for text in strings_of(item))
+    elif isinstance(value, tuple | list):
+        yield from (text for item in value for text in strings_of(item))
+
+
+def format_words() -> set[str]:
+    words = {"type", "true", "false", "null", model.SCHEMA, "other", known_names.OTHER_MEDIA, *model.KINDS}
+    for struct in structs().values():
+        words |= {f.name for f in fields(struct)} | {str(struct.__struct_config__.tag)}
+    for literal in (model.Mark, model.Role, model.Cause, model.CallKind):
+        words |= set(typing.get_args(literal))
+    return words
+
+
+ALLOWED = (
+    format_words()
+    | known_names.TOOLS
+    | known_names.AGENTS
+    | known_names.SOURCES
+    | known_names.STOPS
+    | known_names.EFFORTS
+    | known_names.MEDIA
+    | known_names.FIGURES
+)
+_TOKEN = re.compile(rb'"([^"\\]*)"|(?<=[:\[,])-?\d[\d.eE+-]*(?=[,\]}])')
+
+
+def without_allowed(output: bytes) -> bytes:
+    """The output with every allowed word and every number taken out, whole JSON values only."""
+
+    def mask(found: re.Match[bytes]) -> bytes:
+        text = found[1]
+        if text is None:
+            return b"\0"
+        word = text.decode(errors="replace")
+        version = len(word) < LONG and known_names.VERSION.fullmatch(word)
+        return b'"\0"' if word in ALLOWED or is_public_model(word) or version else found[0]
+
+    return _TOKEN.sub(mask, output)
+
+
+def windows(data: bytes) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """A number for each run of `LONG` bytes; equal runs, equal numbers."""
+    raw = np.frombuffer(data, dtype=np.uint8).astype(np.uint64)
+    out = np.zeros(max(0, len(raw) - LONG + 1), dtype=np.uint64)
+    for i in range(LONG):
+        out = out * np.uint64(1_099_511_628_211) + raw[i : i + len(out)]
+    return out
+
+
+def leaked(output: bytes, inputs: Iterable[bytes]) -> list[bytes]:
+    """Runs of `LONG` bytes of the inputs that stand in the output, allowed words apart."""
+    masked = without_allowed(output)
+    known = np.unique(windows(masked))
+    bits = np.uint64((1 << 24) - 1)
+    likely = np.zeros(1 << 24, dtype=bool)
+    likely[known & bits] = True
+    found = []
+    for data in inputs:
+        for start in range(0, len(data), 1 << 15):  # small enough for the processor's cache
+            part = data[start : start + (1 << 15) + LONG - 1]
+            numbers = windows(part)
+            at = np.flatnonzero(likely[numbers & bits])
+            same = known[np.minimum(np.searchsorted(known, numbers[at]), len(known) - 1)] == numbers[at]
+            found += [part[i : i + LONG] for i in at[same].tolist()]
+    return [run for run in found[:50] if run in masked]
+
+
+def as_bytes(texts: Iterable[str]) -> list[bytes]:
+    """Each text as it is, and as JSON writes it."""
+    kept = [text for text in texts if len(text) >= LONG]
+    return [
+        b"\0".join(t.encode("utf-8", "replace") for t in kept),
+        b"\0".join(json.dumps(t).encode() for t in kept),
+        b"\0".join(msgspec.json.encode(t.encode("utf-8", "replace").decode()) for t in kept),
+    ]
+
+
+def decompressed(path: Path) -> bytes:
+    return zstandard.ZstdDecompressor().decompressobj().decompress(path.read_bytes())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_secret_survives_wherever_it_is_planted(small, tmp_path, seed):
+    draw = random.Random(seed)
+    shapes = [small, *(read_trace(library.path(n)).traces[0] for n in ("typo-in-docs", "explain-regex"))]
+    planter = Planter(draw)
+    planted = planter.struct(draw.choice(shapes))
+    assert len(planter.secrets) > 30
+    assert leaked(encode_trace(planted), as_bytes(planter.secrets)) != []  # the search finds what is there
+    shared = anonymise(planted, draw.randbytes(32))
+    write_trace(shared, tmp_path / "a.jsonl.zst")
+    for output in (encode_trace(shared), decompressed(tmp_path / "a.jsonl.zst")):
+        assert leaked(output, as_bytes(planter.secrets)) == []
+        assert leaked(output, as_bytes(strings_of(planted))) == []
+    assert leaked((tmp_path / "a.jsonl.zst").read_bytes(), as_bytes(planter.secrets)) == []
+
+
+LOOKALIKES = (
+    replace(Header("s"), agent="claude-code-of-acme-corp"),
+    replace(Header("s"), agent_version="2.1.332-built-for-acme"),
+    replace(Header("s"), models=("claude-sonnet-acme-merger-4", "ft:gpt-4o:acme-corp::8xY2")),
+    replace(Header("s"), source="claude-code /home/someone/projects/merger"),
+    replace(Header("s"), source="/home/someone/projects"),
+    replace(Header("s"), notes=("anonymised, key 01234567 of someone",)),
+    replace(Header("s"), title="Bash"),
+    Message(0, "tool", name="mcp__acme-internal__merge"),
+    Message(0, "assistant", tool_calls=(ToolCall("toolu_01AbCdEfGh", "Bash of acme", 0),)),
+    ToolSet(0, ("Read", "Bash\u200b-acme-corp", "mcp__Read__acme-corp"), 0),
+    Block(0, digest_of("x"), "prose", 3, media='image/png; name="merger-plan.png"'),
+    Block(0, digest_of("x"), "prose", 3, chars=9, text="yes it is, and more"),
+)
+
+
+@pytest.mark.parametrize("line", LOOKALIKES)
+def test_what_only_begins_like_a_public_name_is_none(line):
+    parts: dict[str, Any] = {"header": Header("s"), "blocks": (Block(0, digest_of("x"), "prose", 3),)}
+    where = {Header: "header", Message: "messages", ToolSet: "toolsets", Block: "blocks"}[type(line)]
+    parts[where] = line if where == "header" else (line,)
+    output = encode_trace(anonymise(Trace(**parts), KEY))
+    for word in (b"acme", b"someone", b"merger", b"toolu", b"home", b"projects", b"built", b"yes", b"title"):
+        assert word not in output
+
+
+def test_public_names_stay(small):
+    named = replace(
+        small,
+        header=replace(small.header, agent="codex", agent_version="0.104.0-alpha.1", source="codex /a/b"),
+        calls=tuple(replace(c, model="gpt-5.3-codex", stop="tool_use") for c in small.calls),
+    )
+    shared = anonymise(named, KEY)
+    assert (shared.header.agent, shared.header.agent_version, shared.header.source) == ("codex", "0.104.0", "codex")
+    assert shared.toolsets[0].names == ("Read", "Task")
+    assert [c.name for c in shared.messages[2].tool_calls] == ["Read", "Task"]
+    assert (shared.messages[3].name, shared.tool_runs[0].name, shared.waits[0].tools) == ("Read", "Read", ("Read",))
+    assert {(c.model, c.stop) for c in shared.calls} == {("gpt-5.3-codex", "tool_use")}
+    assert shared.calls[0].params == small.calls[0].params
+    assert shared.calls[2].marks == small.calls[2].marks
+    assert shared.blocks[9].media == "image/png"
+
+
+def test_names_can_be_kept_and_are_told(small):
+    assert hidden_names([small]) == ["hand", "m"]
+    shared = anonymise(small, KEY, keep=["m"])
+    assert shared.header.models == ("m",)
+    assert shared.header.agent.startswith("agent-")
+    assert hidden_names([small], ["m", "hand"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "public"),
+    [
+        ("claude-opus-4-5-20251101", True),
+        ("converse/jp.anthropic.claude-haiku-4-5-20251001-v1:0", True),
+        ("Qwen/Qwen3-Coder-30B-A3B-Instruct", True),
+        ("nvidia/Llama-3_3-Nemotron-Super-49B-v1_5", True),
+        ("gpt-4o", True),
+        ("qwen3-acme", False),
+        ("ft:gpt-4o:acme::abc", False),
+        ("/models/llama-3", False),
+        ("arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude", False),
+        ("claude-123456789012", False),
+        ("instruct-7b", False),
+        ("", False),
+    ],
+)
+def test_which_model_ids_are_public(name, public):
+    assert is_public_model(name) is public
+
+
+def test_every_importer_is_a_known_source():
+    assert set(IMPORTERS) <= known_names.SOURCES
+    assert all(name.isprintable() and " " not in name and not name.startswith("mcp__") for name in known_names.TOOLS)
+
+
+def test_shape_and_references_are_kept(small):
+    shared = anonymise(small, KEY)
+    assert faults(shared) == []
+    assert shared.header.shape_only
+    assert shared.prompt_tokens() == small.prompt_tokens()
+    for name in ("blocks", "messages", "toolsets", "threads", "calls", "tool_runs", "waits"):
+        for before, after in zip(getattr(small, name), getattr(shared, name), strict=True):
+            for field in SAME[type(before).__name__].split():
+                assert getattr(after, field) == getattr(before, field), field
+    ids = [c.id for c in shared.messages[2].tool_calls]
+    assert [shared.messages[3].tool_call_id, shared.messages[6].tool_call_id] == ids
+    assert [run.tool_call_id for run in shared.tool_runs] == ids
+    assert shared.threads[1].tool_call_id == ids[1]
+    assert len({*ids, "t1", "t2"}) == 4
+
+
+def test_digests_are_equal_where_they_were_and_only_there(small):
+    cut = replace(small.blocks[4], id=10, tokens=11)
+    first = replace(small, blocks=(*small.blocks, cut))
+    second = replace(small, header=replace(small.header, id="s2"))
+    one, two = anonymise(first, KEY), anonymise(second, KEY)
+    assert [b.digest for b in two.blocks] == [b.digest for b in one.blocks[:10]]
+    assert len({b.digest for b in one.blocks}) == 10
+    assert (one.blocks[10].digest, one.blocks[10].tokens) == (one.blocks[4].digest, 11)
+    assert one.header.id != two.header.id
+    assert all(re.fullmatch(r"[0-9a-f]{32}", b.digest) for b in one.blocks)
+
+
+def test_another_key_gives_nothing_to_link(small):
+    one, two = anonymise(small, KEY), anonymise(small, OTHER)
+    same = set(strings_of(one)) & set(strings_of(two))
+    assert {s for s in same if s not in ALLOWED and len(s) > 1} == set()
+    assert key_id_of(one) == key_id(KEY) != key_id(OTHER)
+    assert key_id_of(small) is None
+    with pytest.raises(ValueError, match="32 bytes"):
+        anonymise(small, b"short")
+
+
+def test_a_guessed_text_cannot_be_checked_without_the_key():
+    """Short blocks are the easiest to guess: neither the text's digest nor a plain hash of it is in the output."""
+    from hashlib import blake2b
+
+    guesses = ["", "y", "ok", "yes", "1", "continue", "{}"]
+    blocks = tuple(Block(i, digest_of(t), "prose", 1, len(t), t) for i, t in enumerate(guesses))
+    output = encode_trace(anonymise(Trace(Header("s"), blocks), KEY)).decode()
+    for text in guesses:
+        for said in (text, digest_of(text), f"{digest_of(text)}\0"):
+            for person in (b"", b"block"):
+                for size in (4, 8, 16, 32, 64):
+                    plain = blake2b(said.encode(), digest_size=size, person=person).hexdigest()
+                    assert plain[:LONG] not in output
+        assert digest_of(text)[:LONG] not in output
+        assert not any(f'"chars":{len(text)}' in line for line in output.splitlines())
+
+
+def prefixes(traces: Iterable[Trace]) -> list[list[int]]:
+    """Each call's prompt as numbers of its beginnings, block by block: two prompts share as many as they have equal."""
+    numbers: dict[tuple[int, str, int], int] = {}
+    out = []
+    for trace in traces:
+        for call, messages in trace.prompts():
+            blocks = [trace.toolsets[call.tools].block] if call.tools is not None else []
+            blocks += [b for m in messages for b in trace.message_blocks(trace.messages[m])]
+            at, row = -1, []
+            for block in (trace.blocks[b] for b in blocks):
+                at = numbers.setdefault((at, block.digest, block.tokens), len(numbers))
+                row.append(at)
+            out.append(row)
+    return out
+
+
+def digest_classes(traces: Iterable[Trace]) -> list[int]:
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(b.digest, len(numbers)) for t in traces for b in t.blocks]
+
+
+FOLDERS = (
+    "atif", "claude-code", "cline", "codex", "gemini", "har", "litellm", "mini-swe-agent", "opencode", "openhands",
+    "otel", "pi", "qwen-code", "swe-agent", "tracelab", "weka-kv-cache-tester",
+)  # fmt: skip
+
+
+@pytest.fixture(params=FOLDERS)
+def folder(request: pytest.FixtureRequest) -> Path:
+    if not SHARED.is_dir():
+        pytest.skip("no recorded sessions: ../shared/traces is absent")
+    return SHARED / str(request.param)
+
+
+def test_recorded_sessions_leave_nothing_and_keep_their_prefixes(folder: Path) -> None:
+    traces = sorted(load([str(folder)]).traces, key=lambda trace: len(trace.blocks))[:9]
+    while len(traces) > 1 and sum(len(trace.blocks) for trace in traces) > 10_000:
+        traces.pop()
+    shared = [anonymise(trace, KEY) for trace in traces]
+    assert prefixes(shared) == prefixes(traces)
+    assert digest_classes(shared) == digest_classes(traces)
+    for before, after in zip(traces, shared, strict=True):
+        assert faults(after) == faults(replace(before, header=replace(before.header, shape_only=False)))
+        assert after.prompt_tokens() == before.prompt_tokens()
+        assert [c.usage for c in after.calls] == [c.usage for c in before.calls]
+    output = b"".join(map(encode_trace, shared))
+    assert leaked(output, as_bytes(text for trace in traces for text in strings_of(trace))) == []
+    files = [path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()]
+    assert leaked(output, files) == []
