@@ -101,8 +101,8 @@ class Recorder:
         value = decode_object(_unpacked(body, headers.get("content-encoding", "")))
         path = told.path.partition("?")[0].rstrip("/")
         api = next((a for a in APIS if path.endswith(a[0])), None)
-        if api is None or not value:
-            return
+        if api is None or not (value.get("messages") or value.get("input")):
+            return  # another service's path that ends alike
         self._look_around()
         metadata = _metadata(value)
         self._redactor.learn(told.headers, device_ids(headers, metadata))

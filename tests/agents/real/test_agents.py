@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -28,8 +29,8 @@ LAB = Path(os.environ.get("CLIENTS_HOME", Path.home() / ".cache" / "windtunnel-c
 NAMES = ("claude", "codex", "opencode", "pi")
 SCENARIOS = ("basic", "parallel", "subagent", "subagent2", "toolsearch", "flaky")
 LOGS = {"claude": ".claude", "codex": ".codex/sessions", "opencode": ".local/share/opencode", "pi": ".pi"}
-LATE_SHARE, LATE_S = 0.25, 0.25
-"""A busy machine lets some processes wait: so many times may be off by more than the tolerance, and by so much."""
+LATE_S = 0.25
+"""A busy machine lets some processes wait: most times keep the tolerance, the worst may be off by so much."""
 
 
 def available(client: str) -> None:
@@ -98,8 +99,9 @@ def check(log: Path, out: Path, sessions: int = 1) -> None:
     late = [d for d in result.differences if " off by " in d]
     assert [d for d in result.differences if d not in late] == []
     assert result.asked
-    assert len(late) <= LATE_SHARE * len(result.asked), late
-    assert max(result.worst_start, result.worst_end) < LATE_S
+    assert median(result.starts) < NEAR_S
+    assert median(result.ends) < NEAR_S
+    assert max(*result.starts, *result.ends) < LATE_S
     if late:
         print(f"{len(late)} of {len(result.asked)} times off by more than {NEAR_S * 1e3:g} ms")
     _, traces, problems = read_recording(out)
@@ -130,7 +132,7 @@ def test_two_sessions_at_once(client: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("client", NAMES)
 def test_the_client_behaves_as_without_the_proxy(client: str, tmp_path: Path) -> None:
-    """The same requests in the same order, with the same headers and fields, and the same kinds of output."""
+    """The same requests in the same order, with the same headers and fields, and the same kinds of output lines."""
     available(client)
     captures = tmp_path / "captures"
     with model(client, "parallel", "direct", captures) as upstream:
@@ -140,7 +142,7 @@ def test_the_client_behaves_as_without_the_proxy(client: str, tmp_path: Path) ->
     assert same_code == code == 0
     logs = [captures / client / f"{run}.jsonl" for run in ("direct", "through")]
     assert shape(logs[1]) == shape(logs[0])
-    assert kinds(through) == kinds(direct)
+    assert sorted(kinds(through)) == sorted(kinds(direct))  # what parallel tools print has no order
     assert len(read_log(logs[0])) == len(read_log(logs[1]))
 
 

@@ -54,8 +54,9 @@ class Comparison:
     asked: list[Asked]
     seen: list[Seen]
     differences: list[str] = field(default_factory=list)
-    worst_start: float = 0.0
-    worst_end: float = 0.0
+    starts: list[float] = field(default_factory=list)
+    """By how much each start is off, s."""
+    ends: list[float] = field(default_factory=list)
 
 
 def read_log(path: Path) -> list[Asked]:
@@ -174,8 +175,8 @@ def compare(log: Path, folder: Path, *, nameless: bool = False) -> Comparison:
         return result
     parts: dict[tuple[str, str], tuple[str, int]] = {}
     for n, (a, s) in enumerate(_pairs(asked, seen)):
-        result.worst_start = max(result.worst_start, abs(a.start - s.start))
-        result.worst_end = max(result.worst_end, abs(a.end - s.end))
+        result.starts.append(abs(a.start - s.start))
+        result.ends.append(abs(a.end - s.end))
         if abs(a.start - s.start) > NEAR_S or abs(a.end - s.end) > NEAR_S:
             say(f"request {n}: start off by {s.start - a.start:.4f} s, end by {s.end - a.end:.4f} s")
         usage = s.call.usage
