@@ -46,7 +46,8 @@ def anonymise_command(
     sources: Sequence[str], out: Path, key_file: Path | None, keep: Sequence[str] = (), *, as_json: bool = False
 ) -> int:
     """Anonymise all sessions of `sources` into `out`, one file each, and print the table of what was written."""
-    from windtunnel.simulator.cli_traces import _complain, _file_names, _table
+    from windtunnel.simulator.cli_traces import file_names
+    from windtunnel.simulator.cli_traces_look import complain, print_table
     from windtunnel.traces.anonymise import anonymise as shape_of
     from windtunnel.traces.anonymise import hidden_names, key_id
     from windtunnel.traces.format import write_trace
@@ -55,21 +56,21 @@ def anonymise_command(
     paths = [Path(source).expanduser() for source in sources if not _in_library(source)]
     _check_out(out, paths)
     loaded = load(sources)
-    _complain(loaded.problems)
+    complain(loaded.problems)
     where = key_file or _key_beside(paths)
     if where.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"the key {where} would be shared with {out}: name a place outside of it with --key")
     key = _read_key(where) if where.exists() else _new_key(where)
     _check_key(out, where, key_id(key))
     written = [shape_of(trace, key, keep) for trace in loaded.traces]
-    for name, trace in zip(_file_names(written), written, strict=True):
+    for name, trace in zip(file_names(written), written, strict=True):
         write_trace(trace, out / f"{name}.jsonl.zst")
     print(f"wrote {len(written)} traces to {out}; the key stays in {where}", file=sys.stderr)
     hidden = hidden_names(loaded.traces, keep)
     if hidden:
         more = f" and {len(hidden) - 8} more" if len(hidden) > 8 else ""
         print(f"names that became digests: {', '.join(hidden[:8])}{more} (--keep NAME leaves one)", file=sys.stderr)
-    _table(written, loaded.problems, as_json=as_json)
+    print_table(written, loaded.problems, as_json=as_json)
     return 0
 
 
