@@ -16,6 +16,8 @@ import click
 from windtunnel.simulator.cli_anonymise import anonymise
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.simulator.cli_record import record
+from windtunnel.simulator.cli_traces_make import fit, synth, validate
+from windtunnel.simulator.cli_why import why
 from windtunnel.traces.errors import UsageError, WindtunnelError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
@@ -97,7 +99,7 @@ def import_(sources: tuple[str, ...], out: Path | None, form: str | None, as_jso
 
 @cli.group()
 def traces() -> None:
-    """Look at traces: list, show, stats, export."""
+    """Look at recorded sessions, check them, share them, make others of them."""
 
 
 @traces.command(name="list")
@@ -172,7 +174,9 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
 
 
 cli.add_command(record)
-traces.add_command(anonymise)
+cli.add_command(why)
+for command in (anonymise, fit, synth, validate):
+    traces.add_command(command)
 
 
 def main() -> None:

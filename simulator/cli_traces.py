@@ -12,17 +12,23 @@ from windtunnel.traces.model import Trace
 
 def import_command(sources: Sequence[str], out: Path | None, *, as_json: bool, form: str | None = None) -> int:
     """Import, write one trace a session below `out`, print the table. `form` names the importer to use."""
-    from windtunnel.traces.format import write_trace
     from windtunnel.traces.sources import load
 
     loaded = load(sources, form)
     complain(loaded.problems)
     if out is not None:
-        for name, trace in zip(file_names(loaded.traces), loaded.traces, strict=True):
-            write_trace(trace, out / f"{name}.jsonl.zst")
-        print(f"wrote {len(loaded.traces)} traces to {out}", file=sys.stderr)
+        write_traces(loaded.traces, out)
     print_table(loaded.traces, loaded.problems, as_json=as_json)
     return 0
+
+
+def write_traces(traces: Sequence[Trace], out: Path) -> None:
+    """One file a session in the folder `out`, named after the session."""
+    from windtunnel.traces.format import write_trace
+
+    for name, trace in zip(file_names(traces), traces, strict=True):
+        write_trace(trace, out / f"{name}.jsonl.zst")
+    print(f"wrote {len(traces)} trace{'' if len(traces) == 1 else 's'} to {out}", file=sys.stderr)
 
 
 def list_command(sources: Sequence[str], *, as_json: bool) -> int:

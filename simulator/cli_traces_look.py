@@ -4,7 +4,6 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,7 +25,7 @@ def pen() -> Pen:
     """What stdout can show: a terminal's own width and colours, 80 columns without colours elsewhere."""
     shown = sys.stdout.isatty()
     colour = shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    width = max(60, shutil.get_terminal_size((80, 24)).columns)
+    width = max(80, shutil.get_terminal_size((80, 24)).columns)
     return Pen(width, ascii=not _takes_blocks(), colour=colour)
 
 
@@ -211,11 +210,3 @@ def _line(name: str, agent: str, group: Sequence[SessionStats], *, wide: bool, b
 
 def _print_json(data: dict[str, Any]) -> None:
     print(msgspec.json.encode(data).decode())
-
-
-def file_of(path: str) -> str:
-    """A path as short as it can be told: below the current folder, else whole."""
-    try:
-        return str(Path(path).relative_to(Path.cwd()))
-    except ValueError:
-        return path

@@ -36,9 +36,9 @@ class Draft(Struct):
     base: int | None
     """Key of the call whose prompt it extends."""
     keep: int
-    tools: int
+    tools: int | None
     start: float
-    first: float
+    first: float | None
     end: float
     output: int
     usage: Usage
@@ -97,8 +97,9 @@ class Assembly:
         self.toolsets.append(ToolSet(len(self.toolsets), names, block))
         return len(self.toolsets) - 1
 
-    def prompt_tokens(self, messages: tuple[int, ...], tools: int) -> int:
-        return sum(self._tokens[m] for m in messages) + self.blocks[self.toolsets[tools].block].tokens
+    def prompt_tokens(self, messages: tuple[int, ...], tools: int | None) -> int:
+        schemas = 0 if tools is None else self.blocks[self.toolsets[tools].block].tokens
+        return sum(self._tokens[m] for m in messages) + schemas
 
     def finish(self, header: Header, model: str, params: Params) -> Trace:
         """Number the calls by their start and build the trace."""

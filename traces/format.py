@@ -53,6 +53,8 @@ UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 class ReadResult(Struct, frozen=True):
     traces: tuple[Trace, ...] = ()
     problems: tuple[Problem, ...] = ()
+    places: tuple[dict[tuple[str, int], int], ...] = ()
+    """For each trace the line of its objects, by kind and id; tool runs and waits by position."""
 
 
 class _Tag(Struct):
@@ -197,11 +199,14 @@ def read_trace(path: Path) -> ReadResult:
     if data.startswith(_ZSTD_MAGIC):
         data = _decompress(data, name, problems)
     traces: list[Trace] = []
+    places: list[dict[tuple[str, int], int]] = []
     for header_line, lines in _split(data, name, problems):
-        traces.append(assemble(header_line, lines, name, problems))
+        places.append({})
+        traces.append(assemble(header_line, lines, name, problems, places[-1]))
     if not traces and not any(p.reason.startswith("schema ") for p in problems):
         problems = [Problem(name, None, "is empty" if not data.strip() else "is no trace")]
-    return ReadResult(tuple(traces), tuple(sorted(problems, key=lambda p: -1 if p.line is None else p.line)))
+    problems.sort(key=lambda p: -1 if p.line is None else p.line)
+    return ReadResult(tuple(traces), tuple(problems), tuple(places))
 
 
 def is_trace_file(path: Path) -> bool:

@@ -234,3 +234,58 @@ def _honesty(p: Profile, pen: Pen, width: int) -> list[str]:
             [f"{count(p.filler_tokens)} tokens are filler: the text of these prompt parts is not in the log"], width
         )
     return out
+
+
+def compared_lines(given: Profile, made: Profile, pen: Pen) -> list[str]:
+    """Two profiles side by side: what was given, what was made of it, and the ratio."""
+    rows: list[tuple[str, ...]] = []
+    for name, title, show in _ROWS:
+        a, b = given.spreads.get(name), made.spreads.get(name)
+        if a is None or b is None:
+            continue
+        cells = [title]
+        for x, y in ((a.p50, b.p50), (a.p90, b.p90), (a.mean, b.mean)):
+            cells += [show(x), show(y), f"{y / x:.2f}" if x else ""]
+        rows.append(tuple(cells))
+    lines = table(("", "p50", "made", "ratio", "p90", "made", "ratio", "mean", "made", "ratio"), rows)
+    if max(len(line) for line in lines) > pen.width - 2:
+        lines = table(("", "p50", "made", "ratio", "p90", "made", "ratio"), [row[:7] for row in rows])
+    out = [_title(pen, "spread", f"of {given.sessions:,} given sessions and {made.sessions:,} made"), *lines, ""]
+    each: list[tuple[str, float | None, float | None, Callable[[float | None], str]]] = [
+        ("calls a session", given.calls / given.sessions, made.calls / made.sessions, count),
+        ("sub-agents a session", given.subagents / given.sessions, made.subagents / made.sessions, _rare),
+        ("waits for the user a session", given.human_waits / given.sessions, made.human_waits / made.sessions, _rare),
+        ("compactions a session", given.compactions / given.sessions, made.compactions / made.sessions, _rare),
+        ("cached, as recorded", given.cached_share, made.cached_share, percent),
+        ("seen before in the session", given.reused_share, made.reused_share, percent),
+    ]
+    caps = {d.cap_s: d.duty_cycle for d in made.duty}
+    for d in given.duty:
+        if d.cap_s != 0:
+            gaps = "as recorded" if d.cap_s is None else f"at most {d.cap_s:g} s"
+            each.append((f"duty cycle, gaps {gaps}", d.duty_cycle, caps.get(d.cap_s), percent))
+    out += [
+        _title(pen, "session"),
+        *table(("", "given", "made"), [(n, show(a), show(b)) for n, a, b, show in each]),
+        "",
+    ]
+    return [*out, *_compared_tools(given, made, pen)]
+
+
+def _rare(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _compared_tools(given: Profile, made: Profile, pen: Pen) -> list[str]:
+    runs = (max(1, sum(t.runs for t in given.tools)), max(1, sum(t.runs for t in made.tools)))
+    got = {t.name: t for t in made.tools}
+    rows = []
+    for tool in sorted(given.tools, key=lambda t: -t.runs)[:_MOST_TOOLS]:
+        other = got.get(tool.name)
+        if other is not None:
+            shares = (percent(tool.runs / runs[0]), percent(other.runs / runs[1]))
+            times = (duration(tool.p50_s), duration(other.p50_s), duration(tool.p90_s), duration(other.p90_s))
+            rows.append((pen.cut(tool.name, 26), *shares, *times))
+    if not rows:
+        return []
+    return [_title(pen, "tools"), *table(("", "of runs", "made", "p50", "made", "p90", "made"), rows)]

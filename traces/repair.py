@@ -41,6 +41,8 @@ class _Lines:
         self.calls: dict[int, Call] = {}
         self.runs: list[ToolRun] = []
         self.waits: list[Wait] = []
+        self.run_lines: list[int] = []
+        self.wait_lines: list[int] = []
         self.line_of: dict[tuple[str, int], int] = {}
 
     def put(self, number: int, obj: Item) -> None:
@@ -57,8 +59,10 @@ class _Lines:
                 self._keep(self.calls, obj, "call", number)
             case ToolRun():
                 self.runs.append(obj)
+                self.run_lines.append(number)
             case Wait():
                 self.waits.append(obj)
+                self.wait_lines.append(number)
             case Header():
                 pass
 
@@ -80,8 +84,17 @@ class _Lines:
             self.problem(self.line_of[what, i], f"{what} {i} is dropped: {reason}")
 
 
-def assemble(header: Header, lines: Sequence[tuple[int, Item]], name: str, problems: list[Problem]) -> Trace:
-    """The trace made of what is whole; everything left out is told in `problems`."""
+def assemble(
+    header: Header,
+    lines: Sequence[tuple[int, Item]],
+    name: str,
+    problems: list[Problem],
+    places: dict[tuple[str, int], int] | None = None,
+) -> Trace:
+    """The trace made of what is whole; everything left out is told in `problems`.
+
+    `places` is filled with the line of each object, by its kind and its id, or its position, in the trace.
+    """
     held = _Lines(name, problems)
     for number, obj in lines:
         held.put(number, obj)
@@ -100,7 +113,28 @@ def assemble(header: Header, lines: Sequence[tuple[int, Item]], name: str, probl
     if len(held.calls) != calls_before or any(_dangling(held, t) for t in held.threads.values()):
         _drop_threads(held)
     _drop_loose_ends(held)
+    if places is not None:
+        places.update(_places(held))
     return _renumber(header, held)
+
+
+def _places(held: _Lines) -> dict[tuple[str, int], int]:
+    """The line of everything that is left, by kind and the number it is about to get; stand-ins have none."""
+    kinds: dict[str, Mapping[int, object]] = {
+        "block": held.blocks,
+        "message": held.messages,
+        "tool set": held.toolsets,
+        "thread": held.threads,
+        "call": held.calls,
+    }
+    out = {
+        (kind, new): held.line_of[kind, old]
+        for kind, items in kinds.items()
+        for new, old in enumerate(sorted(items))
+        if (kind, old) in held.line_of
+    }
+    out |= {("tool run", i): line for i, line in enumerate(held.run_lines)}
+    return out | {("wait", i): line for i, line in enumerate(held.wait_lines)}
 
 
 def _rescue(header: Header, held: _Lines) -> None:
@@ -218,6 +252,8 @@ def _drop_loose_ends(held: _Lines) -> None:
         joins = tuple(t for t in call.joins if t in held.threads)
         if joins != call.joins:
             held.calls[call.id] = replace(call, joins=joins)
+    held.run_lines = [n for n, r in zip(held.run_lines, held.runs, strict=True) if r.call in held.calls]
+    held.wait_lines = [n for n, w in zip(held.wait_lines, held.waits, strict=True) if w.before in held.calls]
     runs = [r for r in held.runs if r.call in held.calls]
     waits = [w for w in held.waits if w.before in held.calls]
     lost = len(held.runs) - len(runs), len(held.waits) - len(waits)

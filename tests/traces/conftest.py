@@ -1,5 +1,7 @@
 """Hand-made traces that the tests of this room share."""
 
+from pathlib import Path
+
 import pytest
 
 from windtunnel.traces.model import (
@@ -17,6 +19,16 @@ from windtunnel.traces.model import (
     Wait,
     digest_of,
 )
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "traces"
+
+
+@pytest.fixture(scope="session")
+def recorded() -> Path:
+    """The folder of recorded sessions beside the repository."""
+    if not SHARED.is_dir():
+        pytest.skip("no recorded sessions: ../shared/traces is absent")
+    return SHARED
 
 
 def block(i: int, tokens: int, text: str | None = None, **more) -> Block:
