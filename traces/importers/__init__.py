@@ -32,6 +32,7 @@ from windtunnel.traces.importers import (
     tracelab,
     weka,
 )
+from windtunnel.traces.importers.copies import without_copies
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.model import Problem
 
@@ -108,7 +109,10 @@ def detect(path: Path, name: str | None = None) -> str | None:
 
 
 def import_path(path: Path, name: str | None = None) -> Imported:
-    """Everything importable in a file or, at any depth, in a folder; `name` forces one importer."""
+    """Everything importable in a file or, at any depth, in a folder; `name` forces one importer.
+
+    A folder's sessions come once: what is only the beginning of another of them, or a copy, is left out and named.
+    """
     if name is not None and name not in IMPORTERS:
         raise UsageError(f"there is no importer named {name!r}: use one of {', '.join(IMPORTERS)}")
     return _folder(path, name) if path.is_dir() else _file(path, name)
@@ -137,7 +141,8 @@ def _folder(path: Path, name: str | None) -> Imported:
     if not groups:
         return _nothing(path, "holds nothing that can be imported")
     results += [r for found, files in groups.items() for r in IMPORTERS[found].read_group(files)]
-    return Imported(tuple(t for r in results for t in r.traces), tuple(p for r in results for p in r.problems))
+    traces, copies = without_copies([t for r in results for t in r.traces])
+    return Imported(tuple(traces), (*(p for r in results for p in r.problems), *copies))
 
 
 def _files(folder: Path) -> Iterator[Path]:
