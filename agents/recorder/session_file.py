@@ -29,7 +29,7 @@ class SessionFile:
     @classmethod
     def begin(cls, folder: Path, session: Session, source: str, started_at: float) -> Self:
         """Write the header; `started_at` is the Unix time of the session's first request, s."""
-        file = cls(session, folder / f"{_UNSAFE.sub('_', session.id)[:100] or 'session'}.jsonl")
+        file = cls(session, _free(folder, _UNSAFE.sub("_", session.id)[:100].strip(".") or "session"))
         header = Header(
             id=session.id,
             agent=session.client or "unknown",
@@ -123,6 +123,15 @@ class SessionFile:
             joins=tuple(c.id for c in turn.joins),
             marks=marks,
         )
+
+
+def _free(folder: Path, name: str) -> Path:
+    """A file of this name that is not there yet: different ids may be written alike."""
+    path, number = folder / f"{name}.jsonl", 1
+    while path.exists():
+        number += 1
+        path = folder / f"{name}-{number}.jsonl"
+    return path
 
 
 def _base(turn: Turn) -> tuple[Turn | None, int]:

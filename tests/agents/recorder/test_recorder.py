@@ -385,3 +385,23 @@ def test_a_compaction_is_marked_and_what_follows_starts_from_its_summary(told: A
     assert others == []
     assert [c.kind for c in trace.calls] == ["turn", "turn", "compaction", "turn"]
     assert (trace.calls[3].base, trace.calls[3].keep) == (2, 1)
+
+
+def test_names_that_are_written_alike_are_two_files(told: Any) -> None:
+    for i, name in enumerate(("a/b", "a_b", "../../etc/passwd", "..")):
+        n = told.ask(CHAT, chat(user("go")), at=100 * i, x_session_id=name)
+        told.answer(n, 100 * i + 10, *stream(assistant("a")))
+    assert sorted(t.header.id for t in told.finish()) == ["..", "../../etc/passwd", "a/b", "a_b"]
+    names = sorted(p.name for p in told.folder.iterdir())
+    assert names == ["_.._etc_passwd.jsonl", "a_b-2.jsonl", "a_b.jsonl", "session.jsonl"]
+
+
+def test_a_run_can_be_named_by_its_key(told: Any) -> None:
+    """For clients whose URL cannot carry a name; two sessions in one run stay apart."""
+    key = {"authorization": "Bearer sk-windtunnel-tag-night.run"}
+    for i, words in enumerate(("one thing", "quite another")):
+        n = told.ask(CHAT, chat(user(words)), at=100 * i, **key)
+        told.answer(n, 100 * i + 10, *stream(assistant("a")))
+    first, second = told.finish()
+    assert {first.header.id, second.header.id} == {"night.run", "night.run-2"}
+    assert first.header.notes == ("tag night.run",)
