@@ -43,7 +43,7 @@ def detect(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Imported:
     notes = Notes(str(path))
-    value = table(read_document(path, notes))
+    value = table(read_document(path, notes, "steps", _is_step))
     if not value:
         if not notes.all():
             notes.add(None, "is not a JSON object: nothing could be read")
@@ -71,6 +71,10 @@ def read(path: Path) -> Imported:
         title=title_of(session.chats[MAIN].prompt),
     )
     return Imported((assemble(header, threads, Rules(exact_cache=name == CLAUDE_CODE)),), notes.all())
+
+
+def _is_step(value: dict[str, object]) -> bool:
+    return "step_id" in value and "source" in value
 
 
 class Owner(Struct, frozen=True):

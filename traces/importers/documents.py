@@ -1,18 +1,25 @@
-"""One JSON document that may be cut off or damaged: its beginning is kept, what comes after the damage is lost."""
+"""One JSON document that may be cut off or damaged: its beginning is kept, what comes after the damage is lost.
+
+Where the document is known to be a list of messages, or to hold one, reading goes on behind damage inside of it.
+"""
 
 import json
 import re
 from pathlib import Path
 
 from windtunnel.traces.importers.records import Notes, parse_json, read_bytes
+from windtunnel.traces.importers.salvage import Wanted, around_damage
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*(?:"|\\?\Z)|[\[\]{},]', re.DOTALL)
 _CLOSING = {"[": "]", "{": "}"}
 MOST_DEPTH = 400
 
 
-def read_document(path: Path, notes: Notes) -> object:
-    """The file's JSON value, as far as it can be read; None with a problem when nothing can."""
+def read_document(path: Path, notes: Notes, key: str = "", wanted: Wanted | None = None) -> object:
+    """The file's JSON value, as far as it can be read; None with a problem when nothing can.
+
+    `key` and `wanted` tell of a list, which is the document or stands under that key, and what its items look like.
+    """
     raw = read_bytes(path, notes)
     if not raw.strip():
         if path.is_file():
@@ -21,7 +28,20 @@ def read_document(path: Path, notes: Notes) -> object:
     try:
         return parse_json(raw)
     except ValueError:
-        return _beginning(raw.decode("utf-8", "replace"), notes)
+        said = raw.decode("utf-8", "replace")
+        around = None if wanted is None or _is_cut_off(said) else around_damage(said, key, notes, wanted)
+        return _beginning(said, notes) if around is None else around
+
+
+def _is_cut_off(said: str) -> bool:
+    """Whether nothing is wrong but that the end is missing."""
+    try:
+        json.loads(said, strict=False)
+    except json.JSONDecodeError as e:
+        return e.pos >= len(said.rstrip()) or e.msg.startswith("Unterminated string")
+    except (RecursionError, ValueError):
+        return True
+    return True
 
 
 def _beginning(said: str, notes: Notes) -> object:

@@ -27,6 +27,10 @@ class Message(NamedTuple):
     """Known only from a list that replaced the messages: part of a context, no answer by itself."""
 
 
+def _is_message(value: dict[str, object]) -> bool:
+    return "type" in value and "timestamp" in value and "id" in value and "args" not in value
+
+
 class Chat:
     def __init__(self, path: Path, notes: Notes) -> None:
         self.path = path
@@ -48,7 +52,7 @@ class Chat:
     def load(self) -> None:
         """Read the file; the thread is written by `read`."""
         if self.path.suffix == ".json":
-            value = table(read_document(self.path, self.notes))
+            value = table(read_document(self.path, self.notes, "messages", _is_message))
             self._fields(value)
             for number, message in enumerate(tables(value.get("messages"))):
                 self._message(Message(0, message, listed=False), number)

@@ -34,7 +34,7 @@ def detect(path: Path, head: bytes) -> bool:
 def read(path: Path) -> Imported:
     """One trajectory."""
     notes = Notes(str(path))
-    value = read_document(path, notes)
+    value = read_document(path, notes, "messages", _is_message)
     if value is None and notes.all():
         return Imported((), notes.all())
     info = table(table(value).get("info"))
@@ -56,6 +56,10 @@ def read(path: Path) -> Imported:
         title=title_of(run.writer.prompt.partition(_TASK)[2]) or title_of(run.writer.prompt),
     )
     return Imported((assemble(header, [thread], Rules()),), notes.all())
+
+
+def _is_message(value: dict[str, object]) -> bool:
+    return "role" in value and "content" in value and "logprobs" not in value and "annotations" not in value
 
 
 def _began(thread: ThreadDraft) -> float | None:

@@ -45,12 +45,16 @@ def read_file(path: Path) -> Iterator[Imported]:
     if path.suffix == ".jsonl":
         results = [_session(r.value, r.line, path, notes) for r in read_records(path, notes)]
     else:
-        value = read_document(path, notes)
+        value = read_document(path, notes, "history", _is_event)
         results = [_session({"history": value} if isinstance(value, list) else table(value), None, path, notes)]
     traces = tuple(t for r in results for t in r.traces)
     if not traces:
         notes.add(None, "holds no request to a model: nothing to replay")
     yield Imported(traces, notes.all())
+
+
+def _is_event(value: Json) -> bool:
+    return "source" in value and ("action" in value or "observation" in value)
 
 
 def read_events(folder: Path) -> Imported:

@@ -77,6 +77,22 @@ def read_document(path: Path, notes: Notes, key: str, wanted: Wanted) -> Documen
     return document
 
 
+def around_damage(text: str, key: str, notes: Notes, wanted: Wanted) -> object:
+    """A damaged document with the items of its list that can be read; None where that is not one."""
+    list_at = _list_start(text, key)
+    if list_at is None:
+        return None
+    found = Notes(notes.file)
+    document = _damaged(text, list_at, found, wanted)
+    if not document.items:
+        return None
+    for problem in found.all():
+        notes.add(problem.line, problem.reason)
+    if text[:list_at].lstrip() == "[":
+        return document.items
+    return {**document.envelope, key: document.items}
+
+
 def _damaged(text: str, list_at: int | None, notes: Notes, wanted: Wanted) -> Document:
     if list_at is None:
         notes.add(1, "is not valid JSON and was left out")

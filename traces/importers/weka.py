@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
+from windtunnel.traces.importers.documents import read_document
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.records import (
     Notes,
     count,
     items,
-    parse_json,
-    read_bytes,
     seconds,
     table,
     tables,
@@ -28,14 +27,10 @@ def detect(path: Path, head: bytes) -> bool:
 
 def read(path: Path) -> Imported:
     notes = Notes(str(path))
-    data = read_bytes(path, notes)
-    if not data:
-        notes.add(None, "the file is empty")
-        return Imported((), notes.all())
-    try:
-        value = table(parse_json(data))
-    except ValueError:
-        notes.add(None, "the file is not valid JSON (cut off?): nothing could be read")
+    value = table(read_document(path, notes))
+    if not value:
+        if not notes.all():
+            notes.add(None, "is not a JSON object: nothing could be read")
         return Imported((), notes.all())
     size = value.get("block_size")
     if size != BLOCK_TOKENS:

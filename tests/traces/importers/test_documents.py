@@ -3,11 +3,15 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from windtunnel.traces.importers import import_path
 from windtunnel.traces.importers.documents import read_document
 from windtunnel.traces.importers.records import Notes
+
+from . import agent_logs, openhands_logs, workload_logs
 
 VALUE = {"a": [1, {"b": "x,]}", "c": None}, "é"], "d": {"e": [True, "last"]}}
 CUT = "the JSON is damaged or cut off here: what comes after is lost"
@@ -60,3 +64,48 @@ def test_a_long_text_cut_at_a_backslash_takes_no_time(tmp_path: Path) -> None:
     value, _ = read(tmp_path, data)
     assert value == {"a": 1}
     assert time.perf_counter() - began < 2
+
+
+def test_a_list_is_read_around_the_damage(tmp_path: Path) -> None:
+    """One of its items is lost, not all that come after it."""
+    items = [{"n": n, "said": [{"n": -n}]} for n in range(6)]
+    path = tmp_path / "x.json"
+    for log, kept in ((items, items), ({"a": 1, "list": items, "z": 2}, {"a": 1, "list": items})):
+        data = json.dumps(log).encode()
+        at = data.index(b'{"n": 3') + 3
+        path.write_bytes(data[:at] + b"\x00\xff" + data[at + 2 :])
+        notes = Notes(str(path))
+        value = read_document(path, notes, "list", lambda v: "said" in v)
+        found = value["list"] if isinstance(value, dict) else value
+        assert found == [i for i in items if i["n"] != 3]
+        assert type(value) is type(kept)
+        assert [p.reason for p in notes.all()] == ["the file is damaged here: what could not be read was left out"]
+
+
+def test_a_cut_list_keeps_what_its_last_item_holds(tmp_path: Path) -> None:
+    data = json.dumps([{"n": 1}, {"n": 2, "text": "cut"}]).encode()[:-4]
+    path = tmp_path / "x.json"
+    path.write_bytes(data)
+    notes = Notes(str(path))
+    assert read_document(path, notes, "list", lambda v: "n" in v) == [{"n": 1}, {"n": 2}]
+    assert [p.reason for p in notes.all()] == [CUT]
+
+
+def test_messages_behind_damage_are_kept(tmp_path: Path) -> None:
+    """Each format whose document is a list of messages."""
+    logs: dict[str, tuple[str, Any, bytes]] = {
+        "mini-swe-agent": ("run.traj.json", agent_logs.mini_log(), b'"role": "tool"'),
+        "gemini-cli": ("session-1.json", agent_logs.gemini_document(), b'"type": "user"'),
+        "openhands": ("run.json", openhands_logs.v0_log(), b'"observation": "run"'),
+        "atif": ("m.json", workload_logs.atif(), b'"step_id": 2'),
+    }
+    for importer, (name, log, mark) in logs.items():
+        data = json.dumps(log).encode()
+        assert mark in data, importer
+        path = tmp_path / name
+        path.write_bytes(data)
+        (whole,) = import_path(path, importer).traces
+        path.write_bytes(data.replace(mark, b"\x00" + mark, 1))
+        result = import_path(path, importer)
+        assert any("damaged here" in p.reason for p in result.problems), importer
+        assert len(result.traces[0].calls) >= len(whole.calls) - 1, importer

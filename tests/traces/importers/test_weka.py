@@ -98,12 +98,18 @@ def test_nonsense_is_left_out_and_said(tmp_path: Path, weka_log: dict[str, Any])
     ]
 
 
-def test_a_truncated_file_is_said_to_be_one(tmp_path: Path, weka_log: dict[str, Any]) -> None:
+def test_a_truncated_file_keeps_its_first_requests(tmp_path: Path, weka_log: dict[str, Any]) -> None:
     path = tmp_path / "w.json"
-    path.write_text(json.dumps(weka_log)[:-30])
+    text = json.dumps(weka_log)
+    path.write_text(text[: text.rindex('"hash_ids"') + 24])
     result = import_path(path)
-    assert result.traces == ()
-    assert [p.reason for p in result.problems] == ["the file is not valid JSON (cut off?): nothing could be read"]
+    (trace,) = result.traces
+    assert [c.usage.prompt for c in trace.calls_of(0)] == [200, 400]
+    assert len(trace.threads) == 2
+    assert [p.reason for p in result.problems] == [
+        "the JSON is damaged or cut off here: what comes after is lost",
+        "request 3: its 4 blocks are not the 390 tokens it names; left out",
+    ]
 
 
 def test_requests_that_go_back_in_time_start_no_sub_agent_after_it_began(
