@@ -80,7 +80,7 @@ def _in_library(source: str) -> bool:
 
 def _check_out(out: Path, sources: Sequence[Path]) -> None:
     """The shared files must not lie among the originals: neither would know any more which may be given away."""
-    real = out.expanduser().resolve()
+    real = out.resolve()
     for source in sources:
         origin = source.resolve()
         folder = origin if origin.is_dir() else origin.parent

@@ -11,6 +11,7 @@ A trace is built anew from the fields named here. A field that is added to the m
 from collections.abc import Collection, Iterable
 from hashlib import blake2b
 
+from windtunnel.traces.format import fingerprint
 from windtunnel.traces.known_names import (
     AGENTS,
     EFFORTS,
@@ -91,7 +92,7 @@ class _Anonymiser:
 
     def trace(self, trace: Trace) -> Trace:
         return Trace(
-            header=self._header(trace.header),
+            header=self._header(trace),
             blocks=tuple(self._block(block) for block in trace.blocks),
             messages=tuple(self._message(message) for message in trace.messages),
             toolsets=tuple(ToolSet(t.id, tuple(map(self._tool, t.names)), t.block) for t in trace.toolsets),
@@ -101,12 +102,14 @@ class _Anonymiser:
             waits=tuple(self._wait(wait) for wait in trace.waits),
         )
 
-    def _header(self, header: Header) -> Header:
+    def _header(self, trace: Trace) -> Header:
+        header = trace.header
         version = VERSION.fullmatch(header.agent_version or "")
         source = (header.source or "").partition(" ")[0]
-        # sessions of other people may have the same id: the start tells them apart
+        # ids such as a file's name come twice: the start tells sessions apart, or else all that is in them
+        apart = fingerprint(trace) if header.started_at is None else str(header.started_at)
         return Header(
-            id=self._secret.hex("session", f"{header.id}\0{header.started_at}", 8),
+            id=self._secret.hex("session", f"{header.id}\0{apart}", 8),
             agent=self._public(header.agent, AGENTS, "agent"),
             agent_version=version[1] if version else None,
             models=tuple(map(self._model, header.models)),

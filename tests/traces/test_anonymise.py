@@ -206,6 +206,13 @@ def test_digests_are_equal_where_they_were_and_only_there(small):
     assert all(re.fullmatch(r"[0-9a-f]{32}", b.digest) for b in one.blocks)
 
 
+def test_sessions_of_one_name_stay_apart_and_a_longer_one_takes_its_place(small):
+    header = replace(small.header, started_at=None)
+    whole, begun = replace(small, header=header), replace(small, header=header, waits=())
+    assert anonymise(whole, KEY).header.id != anonymise(begun, KEY).header.id
+    assert anonymise(small, KEY).header.id == anonymise(replace(small, waits=()), KEY).header.id
+
+
 def test_another_key_gives_nothing_to_link(small):
     one, two = anonymise(small, KEY), anonymise(small, OTHER)
     same = set(strings_of(one)) & set(strings_of(two))
