@@ -43,6 +43,8 @@ CULPRITS: dict[str, str] = {
 
 SHRUNK = 0.85
 """A prompt with a smaller share of the tokens of the one before lost history."""
+FEW = 3
+"""Messages: a person who goes back to an earlier place adds no more than these before the next call."""
 _NEAR = 12
 """Messages looked through for the one that two histories go on with."""
 _SUMMARY = re.compile(
@@ -80,6 +82,8 @@ def name(scene: Scene) -> tuple[str, str]:
     found = _by_parts(scene) or _by_text(scene)
     if found is not None:
         return found
+    if _went_back(scene):
+        return "rewound", f"{len(scene.old.messages) - scene.place} messages were dropped"
     if _lost_history(scene):
         return "compaction", f"{_shrunk(scene)}; no request for a summary was recorded".removeprefix("; ")
     return _by_messages(scene)
@@ -87,6 +91,14 @@ def name(scene: Scene) -> tuple[str, str]:
 
 def _lost_history(scene: Scene) -> bool:
     return scene.new.tokens[-1] < SHRUNK * scene.old.tokens[-1]
+
+
+def _went_back(scene: Scene) -> bool:
+    """What follows the conversation so far is little, and a person's."""
+    known = scene.trace.messages
+    kept, tail = scene.new.messages[: scene.place], scene.new.messages[scene.place :]
+    spoken = any(known[m].role == "assistant" for m in kept)
+    return spoken and len(tail) <= FEW < len(scene.old.messages) - scene.place and known[tail[0]].role == "user"
 
 
 def _shrunk(scene: Scene) -> str:
@@ -192,8 +204,9 @@ def _by_messages(scene: Scene) -> tuple[str, str]:
     """What became of whole messages."""
     place = scene.place
     old, new = scene.old.prints[place + 1 :], scene.new.prints[place + 1 :]
-    put_in = _found(old[:1], new)
-    taken = _found(new[:1], old)
+    in_place = bool(old) and bool(new) and old[1:2] == new[1:2] != ()
+    put_in = None if in_place else _found(old[:1], new)
+    taken = None if in_place else _found(new[:1], old)
     if put_in is not None and (taken is None or put_in <= taken):
         return _moved(scene, scene.new.messages[place : place + put_in], "message_inserted")
     if taken is not None:
@@ -208,9 +221,6 @@ def _by_messages(scene: Scene) -> tuple[str, str]:
         return "not_recorded", _unseen(scene)
     if role == "system":
         return "system_prompt", ""
-    rest = len(scene.old.messages) - place
-    if role == "user" and rest > 1 and len(scene.new.messages) - place < rest:
-        return "rewound", f"{rest} messages were dropped"
     return ("answer_changed" if role == "assistant" else "history_changed"), _sizes(was, now)
 
 

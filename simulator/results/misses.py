@@ -1,0 +1,175 @@
+"""Where a run's prompt tokens came from, and why the cache missed what it could have held.
+
+Every prompt token of a completed call is one of four: cached by the engine; sent before in this run and not found
+(missed); at a place that the thread's last prompt covered and this one changed (diverged); or new. "Sent before" is the
+run's own figure (`expected_cached_tokens`), in the engine's match unit.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from windtunnel.agents.events import CallEnd, EngineSample, Event, SessionStart
+from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.traces.breakers import Break
+
+Cause = Literal["caching_off", "rounding", "still_computing", "preempted", "evicted"]
+CAUSES: dict[str, str] = {
+    "caching_off": "nothing was ever found: is caching off?",
+    "rounding": "blocks and planned counts do not end there",
+    "still_computing": "the same beginning was being computed",
+    "preempted": "the engine was preempting requests",
+    "evicted": "evicted since",
+}
+
+
+ACCURACY = 0.005
+"""On routes with a template the tokens of a beginning are planned, not counted; a smaller share says nothing."""
+
+
+class CallCache(Struct, frozen=True):
+    """The cache's part in one call. Tokens; `cached` + `missed` + `diverged` + `fresh` = `prompt`."""
+
+    session: str
+    trace: str
+    agent: int
+    thread: int
+    call: int
+    t_s: float
+    """Sent, s since the run's origin."""
+    first: bool
+    """The thread's first call in this run."""
+    prompt: int
+    cached: int
+    missed: int
+    diverged: int
+    fresh: int
+    cause: Cause | None = None
+    gap_s: float | None = None
+    """Since the thread's last call ended."""
+    culprit: str | None = None
+
+
+class CacheReport(Struct, frozen=True):
+    unit: int
+    """Match unit, tokens."""
+    calls: tuple[CallCache, ...]
+    unknown: int
+    """Completed calls without the engine's count of prompt or cached tokens."""
+
+    def total(self, field: str) -> int:
+        return sum(getattr(call, field) for call in self.calls)
+
+
+Breaks = Mapping[tuple[str, int], Break]
+"""By trace id and call."""
+
+
+def read(events: Iterable[Event], unit: int, breaks: Breaks) -> CacheReport:
+    """All completed calls of a run in the order in which they were sent."""
+    traces: dict[str, str] = {}
+    ends: list[CallEnd] = []
+    samples: list[EngineSample] = []
+    for event in events:
+        if isinstance(event, SessionStart):
+            traces[event.session] = event.trace
+        elif isinstance(event, CallEnd) and completed(event) and event.t_sent is not None:
+            ends.append(event)
+        elif isinstance(event, EngineSample) and event.preemptions is not None:
+            samples.append(event)
+    ends.sort(key=lambda e: (e.t_sent or 0, e.seq))
+    known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
+    off = not any(e.cached_tokens for e in known)
+    reader = _Reader(unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), off=off)
+    return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
+
+
+class _Preemptions:
+    """When the engine's counter grew."""
+
+    def __init__(self, samples: list[EngineSample]) -> None:
+        self._times: list[int] = []
+        last: float | None = None
+        for sample in samples:
+            if last is not None and sample.preemptions is not None and sample.preemptions > last:
+                self._times.append(sample.t)
+            last = sample.preemptions
+
+    def between(self, begin: int, end: int) -> bool:
+        return bisect_right(self._times, end) > bisect_right(self._times, begin)
+
+
+def _first_tokens(ends: list[CallEnd]) -> list[tuple[int, int]]:
+    """(sent, first token) of every call: until then its prompt is not wholly in the cache."""
+    return [(e.t_sent or 0, e.t_first if e.t_first is not None else ended_ns(e)) for e in ends]
+
+
+class _Reader:
+    def __init__(
+        self,
+        unit: int,
+        traces: dict[str, str],
+        breaks: Breaks,
+        preemptions: _Preemptions,
+        computing: list[tuple[int, int]],
+        *,
+        off: bool,
+    ) -> None:
+        self.unit = unit
+        self.traces = traces
+        self.breaks = breaks
+        self.preemptions = preemptions
+        self.computing = computing
+        self.off = off
+        self._prompts: dict[tuple[str, int], int] = {}
+        self._last: dict[tuple[str, int], CallEnd] = {}
+
+    def call(self, end: CallEnd) -> CallCache:
+        prompt, cached = end.prompt_tokens or 0, min(end.cached_tokens or 0, end.prompt_tokens or 0)
+        last = self._last.get((end.session, end.thread))
+        found = self.breaks.get((self.traces.get(end.session, ""), end.call))
+        expected = end.expected_cached_tokens
+        missed = max(0, min(expected or 0, prompt) - cached)
+        diverged = self._diverged(end, found, cached + missed)
+        gap = None if last is None or end.t_sent is None else max(0, end.t_sent - ended_ns(last)) / NS
+        self._prompts[end.session, end.call] = prompt
+        self._last[end.session, end.thread] = end
+        return CallCache(
+            session=end.session,
+            trace=self.traces.get(end.session, ""),
+            agent=end.agent,
+            thread=end.thread,
+            call=end.call,
+            t_s=(end.t_sent or 0) / NS,
+            first=last is None,
+            prompt=prompt,
+            cached=cached,
+            missed=missed,
+            diverged=diverged,
+            fresh=prompt - cached - missed - diverged,
+            cause=self._cause(end, missed, last) if missed else None,
+            gap_s=gap,
+            culprit=found.culprit if found is not None and diverged else None,
+        )
+
+    def _diverged(self, end: CallEnd, found: Break | None, matched: int) -> int:
+        """Tokens up to which the earlier prompt, as the engine counted it, would have matched."""
+        before = None if found is None else self._prompts.get((end.session, found.against))
+        if found is None or before is None:
+            return 0
+        could = min(before, (end.prompt_tokens or 0) - 1) // self.unit * self.unit
+        return max(0, could - matched)
+
+    def _cause(self, end: CallEnd, missed: int, last: CallEnd | None) -> Cause:
+        if self.off:
+            return "caching_off"
+        if missed < max(self.unit, ACCURACY * (end.prompt_tokens or 0)):
+            return "rounding"
+        sent = end.t_sent or 0
+        if last is None and any(begin <= sent < first and begin != sent for begin, first in self.computing):
+            return "still_computing"
+        if self.preemptions.between(ended_ns(last) if last is not None else sent, ended_ns(end)):
+            return "preempted"
+        return "evicted"
