@@ -149,6 +149,9 @@ def test_names_can_be_kept_and_are_told(small):
     shared = anonymise(small, KEY, keep=["m"])
     assert shared.header.models == ("m",)
     assert shared.header.agent.startswith("agent-")
+    alike = replace(small, header=replace(small.header, agent="m"))
+    names = [anonymise(alike, KEY).header.agent, *anonymise(alike, KEY).header.models]
+    assert len({name.partition("-")[2] for name in names}) == 2  # a name in two uses is two digests
     assert hidden_names([small], ["m", "hand"]) == []
 
 
