@@ -51,6 +51,8 @@ class Break(Struct, frozen=True):
     """Of the prompt it could have extended, with the answer to it where the difference stands in that."""
     common_tokens: int
     """Up to the difference."""
+    cached_tokens: int | None
+    """What the recording's server found in its cache. More than `common_tokens`: it did not see this difference."""
 
     @property
     def lost_tokens(self) -> int:
@@ -204,6 +206,7 @@ def _made(scene: Scene, turn: int, before: int, start: int) -> Break:
         prompt_tokens=scene.new.tokens[-1],
         before_tokens=before,
         common_tokens=int(start + parting.common),
+        cached_tokens=call.usage.cached,
     )
 
 

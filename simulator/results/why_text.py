@@ -85,6 +85,8 @@ def one_break(found: Break, paper: Paper, tokens: int | None = None) -> list[str
     lines = [f"{paper.dye(f'{title[:room]:<{room}}', _BOLD)}  {lost}"]
     thread = f"thread {found.thread}, " if found.thread else ""
     match = f"{found.common_tokens:,} of {found.prompt_tokens:,} tokens before it"
+    if found.cached_tokens:
+        match += f"; {found.cached_tokens:,} were cached when it was recorded"
     lines += paper.wrapped(f"{thread}{found.place}; {match}", "  ")
     if found.detail:
         lines += paper.wrapped(found.detail, "  ")
