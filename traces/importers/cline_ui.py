@@ -13,7 +13,7 @@ from msgspec import Struct
 from windtunnel.traces.importers.cline_messages import drafts_of, output_of
 from windtunnel.traces.importers.conversation import Conversation
 from windtunnel.traces.importers.pieces import Asked, Draft, Exchange, Piece, text_piece
-from windtunnel.traces.importers.records import Notes, count, instant_ms, items, parse_json, table, text
+from windtunnel.traces.importers.records import Notes, count, instant_ms, items, object_in, table, text
 from windtunnel.traces.importers.salvage import Document
 
 _WRITTEN = frozenset({"reasoning", "text", "tool", "command", "use_mcp_server", "browser_action_launch"})
@@ -100,7 +100,7 @@ def _turns(messages: Sequence[Value], talk: Conversation, document: Document, no
         elif kind == "api_req_started":
             if turn is not None:
                 yield turn
-            usage = _object(text(message.get("text")))
+            usage = object_in(text(message.get("text")))
             if not usage:
                 notes.add(document.line(number), "a request's figures are no JSON object: its usage is not known")
             turn = Turn(number, when, text(usage.get("request")), usage, human=human, asked_at=asked_at)
@@ -178,7 +178,7 @@ def _as_shown(turn: Turn) -> Draft:
         elif block.kind == "text":
             pieces.append(text_piece(block.said))
         else:
-            name = text(_object(block.said).get("tool")) or block.kind
+            name = text(object_in(block.said).get("tool")) or block.kind
             calls.append(Asked(f"ui-{turn.number}-{len(calls)}", name, text_piece(block.said)))
     return Draft("assistant", tuple(pieces), tuple(reasoning), tuple(calls))
 
@@ -190,7 +190,7 @@ def _send(turn: Turn, sent: list[Draft], talk: Conversation) -> None:
         else:
             talk.add(draft, None)
     if turn.human:
-        talk.asked(turn.asked_at)
+        talk.prompted(turn.asked_at)
 
 
 def _exchange(turn: Turn, document: Document, notes: Notes) -> Exchange:
@@ -239,12 +239,3 @@ def _time_tools(turn: Turn, exchange: Exchange) -> None:
     runs = [b for b in turn.shown if b.kind not in ("reasoning", "text")]
     for block, tool in zip(runs, exchange.tools, strict=False):
         tool.start, tool.end, tool.mark = block.when, block.until, "derived"
-
-
-def _object(said: str) -> Value:
-    if said.lstrip()[:1] != "{":
-        return {}
-    try:
-        return table(parse_json(said.encode("utf-8", "replace")))
-    except ValueError:
-        return {}

@@ -28,7 +28,7 @@ from windtunnel.traces.importers.records import (
     instant,
     instant_ms,
     items,
-    parse_json,
+    object_in,
     seconds,
     table,
     tables,
@@ -118,14 +118,10 @@ class Rollout:
             self._open.exchange.aborted = True
         for response in self._gathered:
             output = Draft("assistant", tuple(response.pieces), tuple(response.reasoning), tuple(response.calls))
-            empty = not (output.pieces or output.reasoning or output.calls)
             exchange = response.exchange
             if not response.counted and not exchange.aborted:
                 notes.add(exchange.line, "the response has no usage: its prompt size is estimated")
-            exchange.output = None if empty and not exchange.completion else output
-            if exchange.completion is None and not exchange.aborted:
-                exchange.completion = max(1, output.visible() + output.hidden())
-                exchange.marks["completion"] = "estimated"
+            exchange.wrote(output)
         return self.thread
 
     def _meta(self, payload: dict[str, object]) -> None:
@@ -209,7 +205,7 @@ class Rollout:
         opening = draft.pieces[0].text or "" if draft.pieces and draft.role == "user" else ""
         if opening.startswith("<subagent_notification>"):
             body = opening.removeprefix("<subagent_notification>").partition("</")[0]
-            self._join([text(_object(body).get("agent_path"))])
+            self._join([text(object_in(body).get("agent_path"))])
 
     def _call(self, item: dict[str, object], when: float | None, line: int) -> None:
         response = self._response(line, when)
@@ -238,11 +234,11 @@ class Rollout:
         self._timed_by_output(tool, said)
         self._came(tool.end)
         if tool.name == "spawn_agent":
-            agent = text(_object(said).get("agent_id"))
+            agent = text(object_in(said).get("agent_id"))
             if agent:
                 tool.thread, self.spawned[tool_id] = agent, agent
         elif tool.name in ("wait", "wait_agent"):
-            done = table(_object(said).get("status"))
+            done = table(object_in(said).get("status"))
             tool.blocking = self._join([k for k, v in done.items() if "completed" in table(v)])
 
     def _join(self, threads: list[str]) -> bool:
@@ -255,7 +251,7 @@ class Rollout:
         """0.40 writes a call and its output at one time; how long it took stands in the output."""
         if tool.start is None or tool.end is None or tool.end - tool.start > 0.001:
             return
-        took = seconds(table(_object(said).get("metadata")).get("duration_seconds"))
+        took = seconds(table(object_in(said).get("metadata")).get("duration_seconds"))
         if took:
             tool.end = tool.start + took
             tool.mark = "derived"
@@ -367,13 +363,3 @@ def _parts(part: dict[str, object]) -> list[Piece]:
 
 def _is_abort_note(draft: Draft) -> bool:
     return bool(draft.pieces) and (draft.pieces[0].text or "").startswith("<turn_aborted>")
-
-
-def _object(said: str) -> dict[str, object]:
-    """The JSON object that a text is; empty when it is none."""
-    if said.lstrip()[:1] != "{":
-        return {}
-    try:
-        return table(parse_json(said.encode("utf-8", "replace")))
-    except ValueError:
-        return {}

@@ -7,7 +7,8 @@ stand on that message. Tool calls are answered by later messages, which name the
 from collections.abc import Iterable, Sequence
 
 from windtunnel.traces.importers.pieces import Asked, Draft, Exchange, Piece, ThreadDraft, Tool
-from windtunnel.traces.importers.records import parse_json, table, text
+from windtunnel.traces.importers.records import object_in, text
+from windtunnel.traces.importers.waiting import Waiting
 
 LEAST_PROMPT_CHARS = 8
 """A shorter argument of a tool call is not taken for a sub-agent's prompt."""
@@ -21,23 +22,14 @@ STOPS = {
 """Stop reasons by the names that most sources use; others stay as the source says them."""
 
 
-class Conversation:
+class Conversation(Waiting):
     """One thread being read. `taken` holds the tool-call ids of the whole session: a trace needs them to differ."""
 
     def __init__(self, thread: ThreadDraft, taken: set[str]) -> None:
-        self.thread = thread
-        self.tools: dict[str, Tool] = {}
-        """By the id in the log."""
-        self.prompt = ""
-        """The first thing a person asked."""
+        super().__init__(thread)
         self.first: float | None = None
         """The earliest time in the log."""
         self._taken = taken
-        self._pending: list[Draft] = []
-        self._arrived: float | None = None
-        self._asked_at: float | None = None
-        self._human = False
-        self._reset = False
         self._joins: list[str] = []
 
     def saw(self, when: float | None) -> None:
@@ -49,14 +41,8 @@ class Conversation:
         self.saw(when)
         self._pending.append(draft)
         if human:
-            self.asked(when)
-            self.prompt = self.prompt or "\n".join(p.text or "" for p in draft.pieces)
+            self.typed_by_person(draft, when)
         self._came(when)
-
-    def asked(self, when: float | None) -> None:
-        """A person's words are in the next prompt; when they came."""
-        self._human = True
-        self._asked_at = when
 
     def result(
         self,
@@ -110,26 +96,20 @@ class Conversation:
         """
         self.saw(exchange.start)
         self.saw(exchange.end)
-        exchange.fresh, self._pending = self._pending, []
         exchange.joins, self._joins = self._joins, []
-        exchange.arrived, exchange.asked_at = self._arrived, self._asked_at
-        exchange.human, exchange.reset = self._human, self._reset
-        if exchange.start is None and self._arrived is not None:
-            exchange.start = self._arrived
+        self._carry(exchange)
+        if exchange.start is None and exchange.arrived is not None:
+            exchange.start = exchange.arrived
             exchange.marks["start"] = "derived"
         if exchange.start is not None and exchange.end is not None and exchange.end < exchange.start:
             exchange.end = exchange.start
             exchange.marks["end"] = "derived"
-        self._arrived = self._asked_at = None
-        self._human = self._reset = False
         output = self._asked(exchange, output, tools_start)
         if calls_dropped:
             output = Draft(output.role, output.pieces, output.reasoning)
-        empty = not (output.pieces or output.reasoning or output.calls)
-        exchange.output = None if empty and (calls_dropped or not exchange.completion) else output
-        if exchange.completion is None and not exchange.aborted:
-            exchange.completion = max(1, output.visible() + output.hidden())
-            exchange.marks["completion"] = "estimated"
+        exchange.wrote(output)
+        if calls_dropped and exchange.output is not None and exchange.output.is_empty():
+            exchange.output = None
         self.thread.exchanges.append(exchange)
         return exchange
 
@@ -148,10 +128,6 @@ class Conversation:
             exchange.tools.append(tool)
             calls.append(Asked(unique, asked.name, asked.arguments))
         return Draft(output.role, output.pieces, output.reasoning, tuple(calls))
-
-    def _came(self, when: float | None) -> None:
-        if when is not None:
-            self._arrived = max(self._arrived or 0.0, when)
 
 
 def link_by_prompt(threads: Sequence[ThreadDraft]) -> None:
@@ -179,11 +155,7 @@ def _link(child: ThreadDraft, opening: str, threads: Sequence[ThreadDraft]) -> N
 
 
 def _mentions(opening: str, arguments: str) -> bool:
-    try:
-        values = table(parse_json(arguments.encode("utf-8", "replace"))).values()
-    except ValueError:
-        return False
-    said = [text(v).strip() for v in values]
+    said = [text(v).strip() for v in object_in(arguments).values()]
     return any(len(s) >= LEAST_PROMPT_CHARS and s in opening for s in said)
 
 

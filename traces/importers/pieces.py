@@ -56,6 +56,9 @@ class Draft(Struct, frozen=True):
     def hidden(self) -> int:
         return sum(p.tokens for p in self.reasoning)
 
+    def is_empty(self) -> bool:
+        return not (self.pieces or self.reasoning or self.calls)
+
 
 class ToolSchemas(Struct, frozen=True):
     names: tuple[str, ...]
@@ -124,6 +127,13 @@ class Exchange(Struct):
     joins: list[str] = []
     """Keys of the threads whose end this exchange waited for."""
     marks: dict[str, Mark] = {}
+
+    def wrote(self, output: Draft) -> None:
+        """What the model wrote; nothing at all where nothing was counted. A count that is not known is estimated."""
+        self.output = None if output.is_empty() and not self.completion else output
+        if self.completion is None and not self.aborted:
+            self.completion = max(1, output.visible() + output.hidden())
+            self.marks["completion"] = "estimated"
 
 
 class ThreadDraft(Struct):

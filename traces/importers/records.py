@@ -110,6 +110,16 @@ def read_records(path: Path, notes: Notes) -> Iterator[Record]:
             notes.add(number, "the line is not a JSON object and was left out")
 
 
+def object_in(said: str) -> dict[str, object]:
+    """The JSON object that a text is; empty when it is none."""
+    if said.lstrip()[:1] != "{":
+        return {}
+    try:
+        return table(parse_json(said.encode("utf-8", "replace")))
+    except ValueError:
+        return {}
+
+
 def text(value: object) -> str:
     return value if isinstance(value, str) else ""
 

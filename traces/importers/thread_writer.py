@@ -10,21 +10,14 @@ from msgspec.structs import replace
 
 from windtunnel.traces.importers.pieces import Asked, Draft, Exchange, Piece, ThreadDraft, Tool, text_piece
 from windtunnel.traces.importers.records import dumps
+from windtunnel.traces.importers.waiting import Waiting
 from windtunnel.traces.model import CallKind
 
 
-class ThreadWriter:
+class ThreadWriter(Waiting):
     def __init__(self, key: str) -> None:
-        self.thread = ThreadDraft(key)
-        self.tools: dict[str, Tool] = {}
-        self.prompt = ""
-        """What a person typed first."""
-        self._pending: list[Draft] = []
-        self._arrived: float | None = None
+        super().__init__(ThreadDraft(key))
         self._timeless = False
-        self._asked_at: float | None = None
-        self._human = False
-        self._reset = False
 
     @property
     def pending(self) -> Sequence[Draft]:
@@ -41,8 +34,7 @@ class ThreadWriter:
         self._pending.append(draft)
         if when is None:
             self._timeless = True
-        else:
-            self._arrived = max(self._arrived or 0.0, when)
+        self._came(when)
 
     def set_out(self, draft: Draft) -> None:
         """Something stands in the prompt from the start: its moment says nothing about when a request started."""
@@ -51,9 +43,7 @@ class ThreadWriter:
     def typed(self, draft: Draft, when: float | None) -> None:
         """A person's prompt came."""
         self.came(draft, when)
-        self._human = True
-        self._asked_at = when
-        self.prompt = self.prompt or "\n".join(p.text or "" for p in draft.pieces)
+        self.typed_by_person(draft, when)
 
     def result(self, tool_id: str, pieces: Sequence[Piece], when: float | None) -> Tool | None:
         """A tool's result came; its run, with its end set when it had none."""
@@ -68,8 +58,7 @@ class ThreadWriter:
         """The context becomes another one; what waited for an answer still does, where `context` holds it."""
         self._pending = list(context)
         self._reset = any(not e.aside for e in self.thread.exchanges)
-        if when is not None:
-            self._arrived = max(self._arrived or 0.0, when)
+        self._came(when)
 
     def rewound(self, context: Sequence[Draft]) -> None:
         """The context is an earlier one again and nothing waits for an answer."""
@@ -80,22 +69,15 @@ class ThreadWriter:
 
     def request(self, line: int) -> Exchange:
         """The exchange that takes what waits."""
-        known = self._arrived is not None and not self._timeless
-        exchange = Exchange(
-            key=self._key(),
-            line=line,
-            fresh=self._pending,
-            start=self._arrived if known else None,
-            arrived=self._arrived,
-            asked_at=self._asked_at,
-            human=self._human,
-            reset=self._reset,
-            marks={"start": "derived"} if known or (not self._pending and self.thread.exchanges) else {},
-        )
+        exchange = Exchange(key=self._key(), line=line)
+        self._carry(exchange)
+        known = exchange.arrived is not None and not self._timeless
+        self._timeless = False
+        if known:
+            exchange.start = exchange.arrived
+        if known or (not exchange.fresh and self.thread.exchanges):
+            exchange.marks = {"start": "derived"}
         self.thread.exchanges.append(exchange)
-        self._pending = []
-        self._arrived = self._asked_at = None
-        self._timeless = self._human = self._reset = False
         return exchange
 
     def aside(self, line: int, kind: CallKind, start: float | None) -> Exchange:
@@ -120,12 +102,8 @@ class ThreadWriter:
     def finish(self) -> ThreadDraft:
         """The thread; what the source did not count is estimated from the text."""
         for exchange in self.thread.exchanges:
-            output = exchange.output
-            if output is not None and not (output.pieces or output.reasoning or output.calls or exchange.completion):
-                output = exchange.output = None
-            if exchange.completion is None and not exchange.aborted:
-                exchange.completion = max(1, output.visible() + output.hidden() if output else 1)
-                exchange.marks["completion"] = "estimated"
+            if exchange.output is not None or exchange.completion is None:
+                exchange.wrote(exchange.output or Draft("assistant"))
             for tool in exchange.tools:
                 if tool.start is not None and tool.end is not None:
                     tool.start = min(tool.start, tool.end)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from windtunnel.traces.importers.assemble import Rules, assemble
 from windtunnel.traces.importers.conversation import LEAST_PROMPT_CHARS, Conversation
 from windtunnel.traces.importers.pieces import Draft, Exchange, ThreadDraft, Tool, title_of
-from windtunnel.traces.importers.records import parse_json, table, text
+from windtunnel.traces.importers.records import object_in, text
 from windtunnel.traces.importers.wire_bodies import Body
 from windtunnel.traces.model import Header, Trace
 
@@ -132,12 +132,7 @@ def _link(threads: Sequence[ThreadDraft]) -> None:
 
 
 def _strings(arguments: str) -> list[str]:
-    if arguments[:1] != "{":
-        return []
-    try:
-        values = table(parse_json(arguments.encode("utf-8", "replace"))).values()
-    except ValueError:
-        return []
+    values = object_in(arguments).values()
     return [said for v in values if len(said := text(v).strip()) >= LEAST_PROMPT_CHARS]
 
 
