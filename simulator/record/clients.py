@@ -1,5 +1,6 @@
 """How agents are told where to send their requests: environment variables, and lines for their files."""
 
+import re
 from collections.abc import Mapping, Sequence
 
 _HOSTED = ("api.openai.com", "api.anthropic.com")
@@ -24,6 +25,21 @@ def environment(base: str, upstream_host: str, given: Mapping[str, str]) -> dict
     for name in ("NO_PROXY", "no_proxy"):
         env[name] = ",".join(dict.fromkeys([*filter(None, env.get(name, "").split(",")), "127.0.0.1", "localhost"]))
     return env
+
+
+_LAUNCHERS = frozenset(
+    {"python", "python3", "node", "npx", "bunx", "bun", "uvx", "uv", "run", "bash", "sh", "env", "exec"}
+)
+_WORD = re.compile(r"[\w./@-]{1,80}")
+
+
+def agent_name(command: Sequence[str]) -> str:
+    """What a started agent is called where it does not say: the first word that is no launcher, flag or setting."""
+    for word in command:
+        name = word.rstrip("/").rpartition("/")[2].removesuffix(".py").removesuffix(".js")
+        if not word.startswith("-") and _WORD.fullmatch(word) and name not in _LAUNCHERS:
+            return name.partition("@")[0] or name
+    return ""
 
 
 def filled(command: Sequence[str], base: str) -> tuple[str, ...]:

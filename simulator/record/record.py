@@ -15,7 +15,7 @@ from urllib.parse import quote
 
 from windtunnel.agents.client import parse_target
 from windtunnel.agents.recorder.proxy import Proxy
-from windtunnel.simulator.record.clients import config_lines, environment, filled, needs_file
+from windtunnel.simulator.record.clients import agent_name, config_lines, environment, filled, needs_file
 from windtunnel.simulator.record.frames import Begin
 from windtunnel.simulator.record.link import WriterLink
 from windtunnel.simulator.run.loop import loop_factory
@@ -81,7 +81,7 @@ class Record:
         return Begin(
             out=None if self._out is None else str(self._out),
             name=secrets.token_hex(4),
-            client=Path(self._command[0]).name if self._command else "",
+            client=agent_name(self._command),
             upstream=self._target.url(),
             argv=tuple(sys.argv[1 : len(sys.argv) - max(0, len(self._command) - 1)]),  # an agent's words may be secret
             origin_ns=perf_counter_ns(),

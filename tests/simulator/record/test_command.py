@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from windtunnel.agents import events as ev
+from windtunnel.simulator.record.clients import agent_name
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.traces.format import read_trace
 from windtunnel.traces.model import Trace
@@ -205,6 +206,21 @@ def test_config_lines_are_printed_where_no_agent_is_started(server: str, tmp_pat
     assert stderr == f"recorded 1 calls of 1 sessions in {tmp_path / 'rec'}\n"
     (trace,) = traces(tmp_path / "rec")
     assert trace.header.id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["claude", "-p", "do it"], "claude"),
+        (["/usr/local/bin/pi", "--mode", "json"], "pi"),
+        (["npx", "-y", "cline@3.1.0"], "cline"),
+        (["env", "A=b", "python3", "tools/my_agent.py"], "my_agent"),
+        (["python3", "-c", "print(1)"], ""),
+        ([], ""),
+    ],
+)
+def test_the_name_of_an_agent_that_does_not_say(command: list[str], name: str) -> None:
+    assert agent_name(command) == name
 
 
 def test_an_agent_that_reads_a_file_gets_its_lines_before_it_starts(server: str, tmp_path: Path) -> None:
