@@ -197,15 +197,16 @@ def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: f
 
 
 def _run(tool: Tool, call: int, thread_ids: dict[str, int], zero: float) -> ToolRun:
+    backwards = tool.start is not None and tool.end is not None and tool.start > tool.end
     return ToolRun(
         call=call,
         tool_call_id=tool.id,
         name=tool.name,
-        start_s=_since(tool.start, zero),
+        start_s=_since(tool.end if backwards else tool.start, zero),
         end_s=_since(tool.end, zero),
         thread=None if tool.thread is None else thread_ids.get(tool.thread),
         error=tool.error,
-        mark=tool.mark,
+        mark="derived" if backwards else tool.mark,
     )
 
 
@@ -285,7 +286,7 @@ def _covered(spans: list[tuple[float | None, float | None]], begin: float, end: 
     known = sorted((max(a, begin), min(b, end)) for a, b in spans if a is not None and b is not None)
     total, reached = 0.0, begin
     for a, b in known:
-        if b > reached:
+        if b > max(a, reached):
             total += b - max(a, reached)
             reached = b
     return total

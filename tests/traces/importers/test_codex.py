@@ -106,3 +106,12 @@ def test_a_log_that_ends_inside_a_response(tmp_path: Path, codex_log: Log) -> No
     result = import_path(write(tmp_path / "rollout-1.jsonl", codex_log[:8]))
     assert [p.reason for p in result.problems] == ["the log ends inside a response: its usage is not known"]
     assert [c.aborted for c in result.traces[0].calls] == [True]
+
+
+def test_a_tool_that_ended_before_it_began_took_no_time(tmp_path: Path, codex_log: Log) -> None:
+    codex_log[7]["timestamp"] = "2066-02-03T04:05:04Z"
+    trace = load(tmp_path / "rollout-1.jsonl", codex_log)
+    run = trace.tool_runs[1]
+    assert (run.start_s, run.end_s, run.mark) == (6.0, 6.0, "derived")
+    assert [(w.cause, w.seconds) for w in trace.waits if w.before == 1][0] == ("tool", 0.8)
+    assert all((w.seconds or 0) >= 0 for w in trace.waits)
