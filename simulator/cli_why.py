@@ -8,7 +8,7 @@ import click
 @click.command()
 @click.argument("sources", nargs=-1, required=True, metavar="TRACE|RUN")
 @click.option("--limit", type=click.IntRange(0), default=10, show_default=True, help="Show the N dearest in full.")
-@click.option("--width", type=click.IntRange(40), help="Columns to write on (default: the terminal's).")
+@click.option("--width", type=click.IntRange(60), help="Columns to write on (default: the terminal's).")
 @click.option("--json", "as_json", is_flag=True)
 def why(sources: tuple[str, ...], limit: int, width: int | None, as_json: bool) -> None:
     """Say why the prefix cache missed: what changed in the prompts of a trace or a run, and who changed it."""

@@ -20,6 +20,7 @@ from windtunnel.traces.model import Problem, Trace
 from windtunnel.traces.remedies import remedy
 from windtunnel.traces.sources import load
 
+MIN_WIDTH = 60
 Session = tuple[Trace, Report]
 
 
@@ -27,7 +28,7 @@ def explain(sources: Sequence[str], *, limit: int, width: int | None, as_json: b
     """Print the answer; `limit` breaks are shown in full, on `width` columns or the terminal's."""
     terminal = sys.stdout is not None and sys.stdout.isatty()
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    paper = Paper(width or max(40, shutil.get_terminal_size((100, 24)).columns), colour)
+    paper = Paper(width or max(MIN_WIDTH, shutil.get_terminal_size((100, 24)).columns), colour)
     runs = [s for s in sources if s.strip() and (Path(s) / RUN_FILE).is_file()]
     if runs and len(sources) > 1:
         raise UsageError(f"{runs[0]} is a run: ask about one run at a time, or about traces only")
@@ -66,8 +67,8 @@ def _headline(sessions: Sequence[Session], paper: Paper) -> list[str]:
     share = percent(total["lost_tokens"] / max(1, total["prompt_tokens"]))
     calls = "call does" if total["broken_calls"] == 1 else "calls do"
     text = (
-        f"{said}. {total['broken_calls']:,} {calls} not extend an earlier prompt, and {total['lost_tokens']:,} tokens "
-        f"({share}) that could have been cached were not."
+        f"{said}. {total['broken_calls']:,} {calls} not extend an earlier prompt: {total['lost_tokens']:,} tokens "
+        f"({share}) behind the changes have to be computed again."
     )
     return paper.wrapped(text, "")
 
@@ -91,7 +92,8 @@ def _details(sessions: Sequence[Session], paper: Paper, limit: int) -> list[str]
             lines += ["", *one_break(found, paper)]
     hidden = len(dearest) - (limit - left)
     if hidden > 0:
-        lines += ["", f"{hidden:,} cheaper ones are not shown (--limit {len(dearest)} shows all)"]
+        what = ("1 more is" if hidden == 1 else f"{hidden:,} cheaper ones are") if lines else f"{hidden:,} not"
+        lines += ["", f"{what}{' not' if lines else ''} shown (--limit {len(dearest)} shows all)"]
     return lines
 
 

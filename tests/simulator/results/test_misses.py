@@ -1,0 +1,98 @@
+"""The four sources of prompt tokens, and why the cache missed, from made-up events."""
+
+from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
+from windtunnel.simulator.results.misses import read
+from windtunnel.traces.breakers import Break
+
+S = 1_000_000_000
+
+
+def session(name="s0", trace="t"):
+    return SessionStart(t=0, agent=0, session=name, trace=trace, title="", copy=0, calls_total=9, turns_total=9)
+
+
+def ended(call, sent, prompt, cached, expected, *, session="s0", thread=0, took=1.0, **more):
+    return CallEnd(
+        t=int((sent + took) * S),
+        agent=0,
+        session=session,
+        thread=thread,
+        call=call,
+        request_id=f"{session}-{call}",
+        t_intended=int(sent * S),
+        t_sent=int(sent * S),
+        t_first=int((sent + took / 2) * S),
+        t_end=int((sent + took) * S),
+        prompt_tokens=prompt,
+        cached_tokens=cached,
+        expected_cached_tokens=expected,
+        **more,
+    )
+
+
+def broken(call, against, before, prompt, common):
+    return Break(call, 0, call + 1, against, "date", "", "system prompt", None, None, prompt, before, common, None)
+
+
+def test_each_token_is_counted_once():
+    events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 992, 992), ended(2, 9, 1400, 512, 1184)]
+    report = read(events, 16, {})
+    assert [(c.cached, c.missed, c.diverged, c.fresh) for c in report.calls] == [
+        (0, 0, 0, 1000),
+        (992, 0, 0, 208),
+        (512, 672, 0, 216),
+    ]
+    assert sum(report.total(k) for k in ("cached", "missed", "diverged", "fresh")) == report.total("prompt") == 3600
+    assert [c.first for c in report.calls] == [True, False, False]
+
+
+def test_an_eviction_tells_the_gap_since_the_thread_s_last_call():
+    events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 992, 992), ended(2, 33.5, 1400, 512, 1184)]
+    last = read(events, 16, {}).calls[-1]
+    assert (last.cause, last.gap_s, last.missed) == ("evicted", 30.5, 672)
+
+
+def test_a_changed_prompt_loses_what_its_predecessor_would_have_given_in_whole_blocks():
+    breaks = {("t", 1): broken(1, 0, 990, 1190, 300)}
+    events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 304, 304)]
+    last = read(events, 16, breaks).calls[-1]
+    assert (last.culprit, last.cached, last.missed) == ("date", 304, 0)
+    assert last.diverged == 1000 // 16 * 16 - 304
+    assert last.fresh == 1200 - 992
+
+
+def test_a_change_costs_nothing_where_its_predecessor_was_not_sent_in_this_run():
+    breaks = {("t", 5): broken(5, 4, 990, 1190, 300)}
+    only = read([session(), ended(5, 2, 1200, 0, 0)], 16, breaks).calls[0]
+    assert (only.culprit, only.diverged, only.fresh) == (None, 0, 1200)
+
+
+def test_a_beginning_that_another_prompt_is_still_computing():
+    events = [session(), session("s1"), ended(0, 0, 1000, 0, 0, took=4), ended(0, 1, 1000, 0, 800, session="s1")]
+    events += [ended(1, 6, 1200, 992, 992), ended(1, 7, 1200, 992, 992, session="s1")]
+    assert [c.cause for c in read(events, 16, {}).calls] == [None, "still_computing", None, None]
+
+
+def test_preemptions_between_two_calls_are_said():
+    counted = [EngineSample(t=t * S, scrape_ms=1, preemptions=n) for t, n in ((1, 0), (3, 0), (4, 2))]
+    events = [session(), *counted, ended(0, 0, 1000, 512, 512), ended(1, 5, 1200, 512, 992)]
+    assert read(events, 16, {}).calls[-1].cause == "preempted"
+
+
+def test_small_differences_are_rounding_and_a_cache_that_is_off_is_said():
+    events = [session(), ended(0, 0, 9000, 16, 16), ended(1, 2, 9600, 8960, 8992)]
+    assert read(events, 16, {}).calls[-1].cause == "rounding"
+    events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 0, 992)]
+    assert read(events, 16, {}).calls[-1].cause == "caching_off"
+
+
+def test_calls_that_failed_or_did_not_say_are_left_out():
+    events = [
+        session(),
+        ended(0, 0, 1000, 0, 0),
+        ended(1, 2, 1200, 0, 992, failure="engine_gone"),
+        ended(2, 3, 1200, 0, 992, cut=True),
+        ended(3, 4, 1200, None, 992),
+    ]
+    report = read(events, 16, {})
+    assert ([c.call for c in report.calls], report.unknown) == ([0], 1)

@@ -1,0 +1,158 @@
+"""`windtunnel why` as a person runs it."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+from windtunnel.agents.events import CallEnd, SessionStart
+from windtunnel.simulator.results.store import RunWriter
+from windtunnel.simulator.results.why_text import Paper, one_break
+from windtunnel.simulator.why import explain
+from windtunnel.traces.breakers import find
+from windtunnel.traces.format import fingerprint, write_trace
+
+from .test_cli import one_sentence, windtunnel
+
+_SPEC = importlib.util.spec_from_file_location("planted", Path(__file__).parents[1] / "traces" / "planted.py")
+planted = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(planted)
+
+S = 1_000_000_000
+
+
+def dated(**more):
+    text = planted.RULES + "\nToday's date is 2026-11-2{}.\n" + planted.RULES
+    return planted.changed_system([text.format(8)], [text.format(9)], **more)
+
+
+@pytest.fixture
+def trace_file(tmp_path):
+    write_trace(dated(), tmp_path / "dated.jsonl")
+    return tmp_path / "dated.jsonl"
+
+
+def said(capsys, *sources, width=80, limit=10, as_json=False):
+    assert explain([str(s) for s in sources], limit=limit, width=width, as_json=as_json) == 0
+    return capsys.readouterr().out
+
+
+def test_a_trace(trace_file, capsys):
+    out = said(capsys, trace_file)
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    report = find(dated())
+    assert f"1 call does not extend an earlier prompt: {report.lost_tokens} tokens" in " ".join(lines)
+    assert "date in the prompt" in out
+    assert "2026-11-28 became 2026-11-29" in out
+    old = next(line for line in lines if line.startswith("  - "))
+    new = next(line for line in lines if line.startswith("  + "))
+    at = next(i for i, (a, b) in enumerate(zip(old[4:], new[4:], strict=True)) if a != b)
+    assert (old[4:][at], new[4:][at]) == ("8", "9"), "the differing character is in view"
+    assert old[4:][at - 9 : at + 1] == "2026-11-28"
+    assert "--system-prompt-snapshot on" in out
+
+
+@pytest.mark.parametrize("width", [60, 80, 160])
+def test_lines_keep_to_the_width(trace_file, capsys, width):
+    out = said(capsys, trace_file, width=width)
+    assert [x for x in out.splitlines() if len(x) > width] == []
+
+
+def test_a_trace_without_texts_says_so(tmp_path, capsys):
+    write_trace(dated(shape_only=True), tmp_path / "shape.jsonl")
+    out = said(capsys, tmp_path / "shape.jsonl")
+    assert out.count("text never recorded") == 2
+    assert "system prompt changed" in out
+
+
+def test_a_session_that_only_extends(capsys):
+    out = said(capsys, "library:fix-importer")
+    assert "Every prompt extends an earlier one of its thread" in " ".join(out.split())
+    assert "tokens lost" not in out
+
+
+def test_json(trace_file, capsys):
+    data = json.loads(said(capsys, trace_file, as_json=True))
+    report = find(dated())
+    assert data["total"]["lost_tokens"] == report.lost_tokens == data["culprits"][0]["lost_tokens"]
+    assert data["culprits"][0]["culprit"] == "date"
+    assert data["culprits"][0]["remedies"]["claude-code"]["source"]
+    (found,) = data["sessions"][0]["breaks"]
+    assert (found["call"], found["against"], found["place"]) == (2, 1, "system prompt")
+    assert found["new"]["text"][found["new"]["at"]] == "9"
+
+
+def test_the_dearest_are_shown(tmp_path, capsys):
+    write_trace(dated(), tmp_path / "one.jsonl")
+    out = said(capsys, tmp_path, limit=0)
+    assert "  - " not in out
+    assert "1 not shown (--limit 1 shows all)" in out
+
+
+def test_colour_marks_what_differs_and_nothing_else():
+    found = find(dated()).breaks[0]
+    lines = one_break(found, Paper(80, colour=True))
+    assert "\x1b[7m8\x1b[0m" in lines[-2].replace("\x1b[31m", "")
+    assert "\x1b[7m9\x1b[0m" in lines[-1].replace("\x1b[32m", "")
+
+
+@pytest.fixture
+def run(tmp_path, trace_file):
+    """A run of the dated trace on an engine with blocks of 16 tokens: the third call lost its beginning."""
+    trace = dated()
+    writer = RunWriter.create(tmp_path / "run", "r1", no_text=True)
+    entry = {"id": "planted", "path": str(trace_file), "fingerprint": fingerprint(trace), "calls": 3}
+    writer.write_run({"traces": [entry], "engine": {"block_size": 16}})
+    writer.emit(
+        SessionStart(t=0, agent=0, session="s0", trace="planted", title="", copy=0, calls_total=3, turns_total=3)
+    )
+    tokens = trace.prompt_tokens()
+    for call, (cached, expected) in enumerate(((0, 0), (160, tokens[0] // 16 * 16), (64, 64))):
+        times = {"t_intended": call * 4 * S, "t_sent": call * 4 * S, "t_end": (call * 4 + 1) * S}
+        writer.emit(
+            CallEnd(
+                t=times["t_end"],
+                agent=0,
+                session="s0",
+                thread=0,
+                call=call,
+                request_id=f"c{call}",
+                prompt_tokens=tokens[call],
+                cached_tokens=cached,
+                expected_cached_tokens=expected,
+                **times,
+            )
+        )
+    writer.close()
+    return tmp_path / "run"
+
+
+def test_a_run(run, capsys):
+    out = said(capsys, run)
+    tokens = dated().prompt_tokens()
+    assert max(map(len, out.splitlines())) <= 80
+    assert "blocks of 16 tokens" in " ".join(out.split())
+    assert "evicted during gaps of 3.0 s" in " ".join(out.split())
+    lost = tokens[1] // 16 * 16 - 64
+    assert f"{lost:,} tokens lost" in out
+    data = json.loads(said(capsys, run, as_json=True))
+    assert data["match_unit"] == 16
+    assert data["total"]["diverged"] == lost == data["culprits"][0]["lost_tokens"]
+    assert data["total"]["missed"] == tokens[0] // 16 * 16 - 160
+    assert sum(data["total"][k] for k in ("cached", "missed", "diverged", "fresh")) == data["total"]["prompt"]
+    assert [c["cause"] for c in data["calls"]] == [None, "evicted", None]
+
+
+def test_a_run_whose_trace_is_gone_still_says_what_was_missed(run, trace_file, capsys):
+    trace_file.unlink()
+    assert explain([str(run)], limit=5, width=80, as_json=False) == 0
+    out, talk = capsys.readouterr()
+    assert "evicted during gaps" in out
+    assert "cannot be read any more" in talk
+
+
+def test_wrong_use_is_one_sentence(run, trace_file, tmp_path):
+    assert "does not exist" in one_sentence(windtunnel("why", str(tmp_path / "nothing")))
+    assert "one run at a time" in one_sentence(windtunnel("why", str(run), str(trace_file)))
