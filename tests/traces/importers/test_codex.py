@@ -113,5 +113,5 @@ def test_a_tool_that_ended_before_it_began_took_no_time(tmp_path: Path, codex_lo
     trace = load(tmp_path / "rollout-1.jsonl", codex_log)
     run = trace.tool_runs[1]
     assert (run.start_s, run.end_s, run.mark) == (6.0, 6.0, "derived")
-    assert [(w.cause, w.seconds) for w in trace.waits if w.before == 1][0] == ("tool", 0.8)
+    assert next((w.cause, w.seconds) for w in trace.waits if w.before == 1) == ("tool", 0.8)
     assert all((w.seconds or 0) >= 0 for w in trace.waits)
