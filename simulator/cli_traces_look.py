@@ -10,15 +10,16 @@ import msgspec
 
 from windtunnel.traces.errors import TraceError
 from windtunnel.traces.model import Problem, Trace
-from windtunnel.traces.pictures import Pen, clock, count, duration, percent, table
+from windtunnel.traces.pictures import Pen, count, duration, percent, plural, table
 from windtunnel.traces.stats import SessionStats, session_stats, total
 
 MOST_ROWS = 60
 """Sessions from which on the table has a line for each agent instead."""
 _WIDE = 110
 _MOST_PROBLEMS = 20
+_NAME, _LONGEST_NAME = 20, 60
 _PICTURE = 24
-"""Most columns of the sparkline of a session's prompts."""
+"""Most columns of the sparkline of a session's prompts, next to a name of at least `_NAME`."""
 
 
 def pen() -> Pen:
@@ -64,7 +65,7 @@ def stats_command(sources: Sequence[str], *, as_json: bool) -> int:
         )
         return 0
     if len(loaded.traces) == 1:
-        print(_about(loaded.traces[0]))
+        print("\n".join(_about(loaded.traces[0], pen())))
     print("\n".join(profile_lines(loaded.traces, found, pen())))
     return 0
 
@@ -72,6 +73,7 @@ def stats_command(sources: Sequence[str], *, as_json: bool) -> int:
 def show_command(source: str, *, as_json: bool) -> int:
     """One session: its timeline, then a line for every call."""
     from windtunnel.traces.profile import session_figures
+    from windtunnel.traces.profile_text import wrapped
     from windtunnel.traces.sources import load
     from windtunnel.traces.timeline import lanes
     from windtunnel.traces.timeline_text import timeline_lines
@@ -87,8 +89,7 @@ def show_command(source: str, *, as_json: bool) -> int:
         _print_json({"session": session, "threads": trace.threads, "lanes": lanes(trace), "calls": rows})
         return 0
     shape = pen()
-    print(_about(trace))
-    print(_summary(session_stats(trace)))
+    print("\n".join([*_about(trace, shape), *wrapped(_summary(session_stats(trace)), shape.width)]))
     drawn = timeline_lines(trace, shape)
     print("\n".join(["", *(drawn or ["No call says when it started or ended: there is no time line."]), ""]))
     print("\n".join(turn_lines(trace, rows, shape)))
@@ -108,23 +109,26 @@ def _only(traces: Sequence[Trace], paths: Sequence[str], source: str) -> Trace:
     )
 
 
-def _about(trace: Trace) -> str:
+def _about(trace: Trace, shape: Pen) -> list[str]:
+    """Which session it is, and below who recorded it with what."""
     head = trace.header
     kinds = ["synthetic"] if head.synthetic else []
     kinds.append("shape only" if head.shape_only else "with text")
     name = f"{head.title}  ({head.id})" if head.title and head.title != head.id else head.id
     agent = f"{head.agent} {head.agent_version or ''}".strip()
     models = ", ".join(head.models[:3])
-    return "   ".join(part for part in (name, agent, models, ", ".join(kinds)) if part)
+    rest = "   ".join(part for part in (agent, models, ", ".join(kinds)) if part)
+    return [shape.paint(shape.cut(name, shape.width), "bold"), shape.cut(f"  {rest}", shape.width)]
 
 
-def _summary(s: SessionStats) -> str:
-    parts = [f"{s.calls:,} calls", f"{s.tool_runs:,} tool runs", f"{s.threads - 1} sub-agents" if s.threads > 1 else ""]
-    parts += [f"{clock(s.span_s)} long" if s.span_s is not None else ""]
+def _summary(s: SessionStats) -> list[str]:
+    parts = [plural(s.calls, "call"), plural(s.tool_runs, "tool run") if s.tool_runs else ""]
+    parts += [plural(s.threads - 1, "sub-agent") if s.threads > 1 else ""]
+    parts += [f"{duration(s.span_s)} long" if s.span_s is not None else ""]
     parts += [f"{count(s.prompt_tokens)} prompt tokens"]
     parts += [f"{count(s.cached_tokens)} cached" if s.cached_tokens is not None else ""]
     parts += [f"{percent(s.filler_share)} filler" if s.filler_share else ""]
-    return ", ".join(part for part in parts if part)
+    return [part for part in parts if part]
 
 
 def print_table(traces: Sequence[Trace], problems: Sequence[Problem], *, as_json: bool) -> None:
@@ -156,27 +160,25 @@ def print_table(traces: Sequence[Trace], problems: Sequence[Problem], *, as_json
         rows.append(_line("total", "", stats, wide=wide, by_agent=by_agent))
     gap = 2 if wide else 1
     room = shape.width - sum(max(len(row[i]) for row in (header, *rows)) + gap for i in range(1, len(header)))
-    pictures = _PICTURE + gap if wide and not by_agent and room >= 24 + _PICTURE else 0
-    most = max(16, min(60, room - pictures))
+    picture = min(_PICTURE, room - _NAME - gap) if wide and not by_agent else 0
+    most = max(16, min(_LONGEST_NAME, room - (picture + gap if picture > 0 else 0)))
     rows = [[shape.cut(row[0], most), *row[1:]] for row in rows]
     lines = table(header, rows, left=(0, 1) if wide and not by_agent else (0,), gap=gap)
     print(shape.paint(lines[0], "bold"))
     longest = max(len(line) for line in lines)
     for i, line in enumerate(lines[1:]):
-        picture = shape.sparkline(_prompts(traces[i]), _PICTURE) if pictures and i < len(traces) else ""
-        print(f"{line:<{longest}}  {shape.paint(picture, 'call')}".rstrip())
+        drawn = shape.sparkline(_prompts(traces[i]), picture) if picture > 0 and i < len(traces) else ""
+        print(f"{line:<{longest}}  {shape.paint(drawn, 'call')}".rstrip())
     if by_agent:
         print(f"{len(stats):,} sessions, each of them with --json")
-    estimated = sum(s.estimated_calls for s in stats)
-    calls = sum(s.calls for s in stats)
-    if estimated or any(s.filler_tokens for s in stats):
-        print(
-            shape.paint(
-                f"est.: calls whose prompt or output length is a guess or unknown ({estimated:,} of {calls:,});\n"
-                "filler: share of the prompt tokens whose text is not in the log",
-                "dim",
-            )
-        )
+    estimated, calls = sum(s.estimated_calls for s in stats), sum(s.calls for s in stats)
+    notes = []
+    if estimated:
+        notes.append(f"est.: prompt or output length is a guess or unknown ({estimated:,} of {calls:,} calls)")
+    if any(s.filler_tokens for s in stats):
+        notes.append("filler: share of the prompt tokens whose text is not in the log")
+    for note in notes:
+        print(shape.paint(note, "dim"))
 
 
 def _title(trace: Trace) -> str:

@@ -26,6 +26,7 @@ def validate_command(sources: Sequence[str], form: str | None = None, *, as_json
     """Print every problem as `file:line: reason` on stdout, and what was checked on stderr."""
     import msgspec
 
+    from windtunnel.traces.pictures import plural
     from windtunnel.traces.validate import validate as check
 
     found = check(sources, form)
@@ -34,9 +35,9 @@ def validate_command(sources: Sequence[str], form: str | None = None, *, as_json
     else:
         for problem in found.problems:
             print(problem)
-        checked = f"{found.sessions:,} sessions, {found.calls:,} calls in {found.files:,} files"
-        number = len(found.problems)
-        said = "nothing wrong" if not number else f"{number:,} problem{'s' if number > 1 else ''}"
+        parts = ((found.sessions, "session"), (found.calls, "call"), (found.files, "file"))
+        checked = "{}, {} in {}".format(*(plural(number, noun) for number, noun in parts))
+        said = plural(len(found.problems), "problem") if found.problems else "nothing wrong"
         print(f"{checked}: {said}", file=sys.stderr)
     return 1 if found.problems else 0
 

@@ -151,6 +151,11 @@ def percent(share: float | None) -> str:
     return f"{share:.0%}" if share in {0, 1} else f"{share:.1%}"
 
 
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,), gap: int = 2) -> list[str]:
     """Aligned lines, the header first: the columns in `left` to the left, the others to the right."""
     widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from windtunnel.traces.model import Trace
-from windtunnel.traces.pictures import Pen, Style, count, duration, percent, table
+from windtunnel.traces.pictures import Pen, Style, count, duration, percent, plural, table
 from windtunnel.traces.profile import Profile, ToolTime, prompt_sizes, samples
 
 _ROWS: tuple[tuple[str, str, Callable[[float | None], str]], ...] = (
@@ -46,10 +46,6 @@ def profile_lines(traces: Sequence[Trace], found: Profile, pen: Pen) -> list[str
 
 def _title(pen: Pen, text: str, more: str = "") -> str:
     return pen.paint(text, "bold") + (pen.paint(f"  {more}", "dim") if more else "")
-
-
-def plural(number: int, one: str, many: str | None = None) -> str:
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
 def wrapped(parts: Sequence[str], width: int, indent: str = "  ") -> list[str]:
