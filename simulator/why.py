@@ -60,16 +60,29 @@ def _headline(sessions: Sequence[Session], paper: Paper) -> list[str]:
     trace = sessions[0][0]
     who = _label(trace) if len(sessions) == 1 else f"{len(sessions)} sessions"
     said = f"{who}: {total['calls']:,} calls, {total['prompt_tokens']:,} prompt tokens"
+    starts = _starts(sessions, paper)
     if not total["broken_calls"]:
-        return paper.wrapped(
-            f"{said}. Every prompt extends an earlier one of its thread: nothing broke the prefix.", ""
-        )
+        text = f"{said}. Every prompt extends an earlier one of its thread: nothing broke the prefix."
+        return [*paper.wrapped(text, ""), *starts]
     share = percent(total["lost_tokens"] / max(1, total["prompt_tokens"]))
     calls = "call does" if total["broken_calls"] == 1 else "calls do"
     text = (
         f"{said}. {total['broken_calls']:,} {calls} not extend an earlier prompt: {total['lost_tokens']:,} tokens "
         f"({share}) behind the changes have to be computed again."
     )
+    return [*paper.wrapped(text, ""), *starts]
+
+
+def _starts(sessions: Sequence[Session], paper: Paper) -> list[str]:
+    starts = [start for _, report in sessions for start in report.starts]
+    if not starts:
+        return []
+    tokens, common = sum(s.prompt_tokens for s in starts), sum(s.common_tokens for s in starts)
+    subject = "1 sub-agent starts" if len(starts) == 1 else f"{len(starts)} sub-agents start"
+    text = f"{subject} with {tokens:,} tokens; earlier prompts begin with {common:,} of these."
+    named = [s.culprit for s in starts if s.culprit is not None]
+    for culprit in dict.fromkeys(named):
+        text += f" {named.count(culprit)} of them parted there over: {CULPRITS[culprit]}."
     return paper.wrapped(text, "")
 
 
@@ -212,7 +225,7 @@ def _session(trace: Trace, report: Report) -> dict[str, Any]:
         "calls": report.calls,
         "prompt_tokens": report.prompt_tokens,
         "lost_tokens": report.lost_tokens,
-        "subagent_starts": report.starts,
+        "subagent_starts": msgspec.to_builtins(report.starts),
         "breaks": [msgspec.to_builtins(b) | {"lost_tokens": b.lost_tokens} for b in report.breaks],
     }
 

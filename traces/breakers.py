@@ -60,6 +60,18 @@ class Break(Struct, frozen=True):
         return max(0, min(self.before_tokens, self.prompt_tokens) - self.common_tokens)
 
 
+class Start(Struct, frozen=True):
+    """A sub-agent's first prompt: nothing in its thread to extend, but maybe another thread's prompt begins alike."""
+
+    call: int
+    thread: int
+    prompt_tokens: int
+    common_tokens: int
+    """That an earlier prompt of the session begins with."""
+    culprit: str | None = None
+    """What alone made it part from that prompt within the system prompt, of the kinds that change by themselves."""
+
+
 class Report(Struct, frozen=True):
     """One session looked through."""
 
@@ -67,12 +79,14 @@ class Report(Struct, frozen=True):
     prompt_tokens: int
     """Of all of them."""
     breaks: tuple[Break, ...]
-    starts: tuple[int, ...]
-    """Tokens of each sub-agent's first prompt; nothing before it in its thread could be extended."""
+    starts: tuple[Start, ...]
 
     @property
     def lost_tokens(self) -> int:
         return sum(b.lost_tokens for b in self.breaks)
+
+
+_BY_ITSELF = frozenset({"billing_line", "date", "time", "git_status", "environment", "random_id"})
 
 
 class _Node:
@@ -122,7 +136,8 @@ def find(trace: Trace) -> Report:
     threads: dict[int, _Thread] = {}
     turns: dict[int, int] = {}
     breaks: list[Break] = []
-    starts: list[int] = []
+    starts: list[Start] = []
+    session = _Thread()
     total = 0
     for prompt in reader.prompts():
         call = prompt.call
@@ -133,12 +148,24 @@ def find(trace: Trace) -> Report:
         thread = threads.setdefault(call.thread, _Thread())
         if thread.root.through is None:
             if call.thread:
-                starts.append(prompt.tokens[-1])
+                starts.append(_start(reader, session, prompt))
         else:
             found = _break(reader, thread, prompt, turns[call.thread])
             breaks += [found] if found is not None and found.lost_tokens else []
         thread.add(prompt)
+        session.add(prompt)
     return Report(len(trace.calls), total, tuple(breaks), tuple(starts))
+
+
+def _start(reader: Reader, session: _Thread, prompt: Prompt) -> Start:
+    depth, node = session.deepest(prompt)
+    call, old = prompt.call, node.through
+    common, culprit = prompt.tokens[depth], None
+    if old is not None and depth < min(len(old.prints), len(prompt.prints)):
+        parted = _compared(reader, session, old, prompt, 1, depth)
+        common = parted.common_tokens
+        culprit = parted.culprit if parted.culprit in _BY_ITSELF else None
+    return Start(call.id, call.thread, prompt.tokens[-1], common, culprit)
 
 
 def _break(reader: Reader, thread: _Thread, prompt: Prompt, turn: int) -> Break | None:

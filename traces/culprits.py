@@ -228,7 +228,9 @@ def _unseen(scene: Scene) -> str:
     cached = scene.new.call.usage.cached
     if not cached or cached < scene.new.tokens[scene.place + 1]:
         return "it changed, says the recording"
-    return f"the provider found {cached:,} tokens in its cache: the rest had changed, or was dropped there"
+    begin, end = scene.new.call.start_s, scene.old.call.end_s
+    gap = "" if begin is None or end is None else f" after {max(0.0, begin - end):,.0f} s without a call"
+    return f"the provider found {cached:,} tokens in its cache{gap}: the rest had changed, or was dropped there"
 
 
 def _found(first: tuple[int, ...], among: tuple[int, ...]) -> int | None:

@@ -267,7 +267,24 @@ def test_a_sub_agent_starts_afresh_and_breaks_nothing():
     plant.call(*messages)
     report = find(plant.trace())
     assert report.breaks == ()
-    assert report.starts == (plant.tokens(*helper),)
+    (start,) = report.starts
+    assert (start.thread, start.prompt_tokens, start.culprit) == (1, plant.tokens(*helper), None)
+    assert start.common_tokens == len("You are a ") // 4
+
+
+def test_sub_agents_that_share_all_but_the_billing_line():
+    """The mark behind the version is made from the first message, so each sub-agent's is another."""
+    plant = Plant()
+    messages = long_session(plant, plant.say("system", RULES), turns=2)
+    tools = plant.tools("Read")
+    for thread, mark in ((1, "c2f"), (2, "ad0")):
+        system = plant.say("system", BILLING.format(mark, "00000"), "You are a helper. " * 40)
+        plant.call(system, plant.say("user", f"Task {thread}."), thread=thread, tools=tools)
+    plant.call(*messages)
+    report = find(plant.trace())
+    assert [s.culprit for s in report.starts] == [None, "billing_line"]
+    schemas = plant.blocks[plant.toolsets[0].block].tokens
+    assert 0 < report.starts[1].common_tokens - schemas < len(BILLING) // 4
 
 
 def test_a_repeated_request_and_two_conversations_taking_turns_break_nothing():
