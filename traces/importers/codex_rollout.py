@@ -34,6 +34,7 @@ from windtunnel.traces.importers.records import (
     tables,
     text,
 )
+from windtunnel.traces.importers.waiting import Waiting
 from windtunnel.traces.model import Role
 
 IN_FLIGHT_S = 0.05
@@ -62,21 +63,15 @@ class Response(Struct):
     """Its usage came before its items."""
 
 
-class Rollout:
+class Rollout(Waiting):
     def __init__(self) -> None:
-        self.thread = ThreadDraft("")
-        self.id = self.parent = self.version = self.cwd = self.prompt = ""
+        super().__init__(ThreadDraft(""))
+        self.id = self.parent = self.version = self.cwd = ""
         self.first: float | None = None
-        self.tools: dict[str, Tool] = {}
         self.spawned: dict[str, str] = {}
         """Thread ids by the tool call that started them."""
         self._open: Response | None = None
         self._gathered: list[Response] = []
-        self._pending: list[Draft] = []
-        self._arrived: float | None = None
-        self._asked_at: float | None = None
-        self._human = False
-        self._reset = False
         self._joins: list[str] = []
         self._joined: set[str] = set()
         self._model: str | None = None
@@ -141,10 +136,6 @@ class Rollout:
         if instructions:
             self._pending.append(Draft("system", (text_piece(instructions),)))
 
-    def _came(self, when: float | None) -> None:
-        if when is not None:
-            self._arrived = max(self._arrived or 0.0, when)
-
     def _item(self, item: dict[str, object], metadata: dict[str, object], when: float | None, line: int) -> None:
         kind = text(item.get("type"))
         if kind == "message" and item.get("role") != "assistant":
@@ -177,20 +168,13 @@ class Rollout:
         exchange = Exchange(
             key=f"{len(self._gathered)}",
             line=line,
-            fresh=self._pending,
-            start=self._arrived,
-            arrived=self._arrived,
-            asked_at=self._asked_at,
-            human=self._human,
-            reset=self._reset,
             joins=self._joins,
             model=self._model,
             effort=self._effort,
             marks={"start": "derived"},
         )
-        self._pending, self._joins = [], []
-        self._arrived = self._asked_at = None
-        self._human = self._reset = False
+        self._carry(exchange)
+        exchange.start, self._joins = exchange.arrived, []
         self._open = Response(exchange)
         self._gathered.append(self._open)
         self.thread.exchanges.append(exchange)
@@ -274,8 +258,7 @@ class Rollout:
 
     def _typed(self, message: str, when: float | None) -> None:
         if any(d.role == "user" for d in self._pending):
-            self._human = True
-            self._asked_at = when
+            self.prompted(when)
         self.prompt = self.prompt or _REQUEST.split(message)[-1]
 
     def _completed(self, payload: dict[str, object], when: float | None) -> None:

@@ -17,10 +17,6 @@ OLD = "openhands/v1.11.5-base_state.json"
 EVENTS, ACTIONS, RESPONSES = 30, 14, 10
 LATENCIES_S, SPAN_S = 4.905, 21.512
 TOOL_P50_S, TOOL_MAX_S = 0.631, 3.957
-END_S = 0.14
-"""The cost is noted after the response was parsed."""
-FIRST_START_S, START_S = 1.0, 0.1
-"""The first latency holds the loading of the client library."""
 
 
 @pytest.fixture(scope="module")
@@ -47,20 +43,9 @@ def test_counts_equal_the_answer(trace: Trace, answers: dict[str, dict[str, Any]
     assert max(r.end_s or 0 for r in trace.tool_runs) == pytest.approx(SPAN_S, abs=1e-3)
 
 
-def test_the_session_equals_the_wire(recorded: Path, trace: Trace) -> None:
-    lines = [json.loads(line) for line in (recorded / RUN / "wire.jsonl").read_text().splitlines()]
-    wire = [w for w in lines if w["kind"] == "LLM"]
-    ours = [c.usage for c in trace.calls]
-    assert [(u.prompt, u.cached, u.completion, u.reasoning) for u in ours] == [
-        tuple(w["usage"][k] for k in ("in", "cached", "out", "reasoning")) for w in wire
-    ]
-    zero = trace.header.started_at or 0.0
-    assert [c.end_s for c in trace.calls] == pytest.approx([w["t_end"] - zero for w in wire], abs=END_S)
-    starts = [w["t"] - zero for w in wire]
-    assert trace.calls[0].start_s == pytest.approx(starts[0], abs=FIRST_START_S)
-    # the failed attempt is not in the latency of its retry
-    assert [c.start_s for c in trace.calls[1:]] == pytest.approx(starts[1:], abs=START_S)
-    assert list(trace.toolsets[0].names) == wire[0]["tools"]
+def test_the_tools_are_those_of_the_wire(recorded: Path, trace: Trace) -> None:
+    first = json.loads((recorded / RUN / "wire.jsonl").read_text().partition("\n")[0])
+    assert list(trace.toolsets[0].names) == first["tools"]
 
 
 def test_prompts_add_up(trace: Trace) -> None:

@@ -14,8 +14,6 @@ RUN = "qwen-code/local-run"
 CHAT = f"{RUN}/chats/00f287c5-0867-45ca-81b0-17145e76d27c.jsonl"
 SPAN_S = 28.008
 """The answer (28.094) takes the last assistant record; the response ended 0.09 s before it was written down."""
-WIRE_S = 0.13
-"""The client measures from before it opens the connection to after it has read the stream."""
 
 
 @pytest.fixture(scope="module")
@@ -49,21 +47,10 @@ def test_times_come_from_the_telemetry(trace: Trace, answers: dict[str, dict[str
     assert {c.marks.get("end", "recorded") for c in trace.calls} == {"recorded"}
 
 
-def test_the_session_equals_the_wire(recorded: Path, trace: Trace) -> None:
-    lines = [json.loads(line) for line in (recorded / RUN / "wire.jsonl").read_text().splitlines()]
-    wire = [w for w in lines if w["kind"] == "LLM"]
-    ours = [c.usage for c in trace.calls]
-    assert [(u.prompt, u.cached, u.completion, u.reasoning) for u in ours] == [
-        tuple(w["usage"][k] for k in ("in", "cached", "out", "reasoning")) for w in wire
-    ]
-    zero = trace.header.started_at or 0.0
-    assert [c.end_s for c in trace.calls] == pytest.approx([w["t_end"] - zero for w in wire], abs=WIRE_S)
-    starts = [w["t"] - zero for w in wire]
-    # the request that met an HTTP 500 is one with its retry: the client counts both as one
-    starts[5] = next(w["t"] for w in lines if w["kind"] == "ERR") - zero
-    assert [c.start_s for c in trace.calls] == pytest.approx(starts, abs=WIRE_S)
+def test_tool_calls_have_the_ids_of_the_wire(recorded: Path, trace: Trace) -> None:
+    wire = [json.loads(line) for line in (recorded / RUN / "wire.jsonl").read_text().splitlines()]
     assert [[r.tool_call_id for r in trace.tool_runs if r.call == c.id] for c in trace.calls] == [
-        [i for i, _ in w["calls"]] for w in wire
+        [i for i, _ in w["calls"]] for w in wire if w["kind"] == "LLM"
     ]
 
 
