@@ -14,6 +14,7 @@ from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.why_text import Paper, Row, misses, one_break, percent, rows, table, where_from
 from windtunnel.traces.breakers import Break, Report, find
 from windtunnel.traces.culprits import CULPRITS
+from windtunnel.traces.differing import shown
 from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.format import fingerprint
 from windtunnel.traces.model import Problem, Trace
@@ -114,7 +115,7 @@ def _label(trace: Trace) -> str:
     header = trace.header
     version = f" {header.agent_version}" if header.agent_version else ""
     title = f" ({' '.join(header.title.split())[:48]})" if header.title else ""
-    return f"{header.agent}{version} {header.id}{title}"
+    return shown(f"{header.agent}{version} {header.id}{title}")
 
 
 def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str]]:
@@ -124,7 +125,8 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     problems: list[Problem] = []
     engine = folder.run.get("engine")
     unit = engine.get("block_size") if isinstance(engine, dict) else None
-    report = read(folder.events(problems), unit if isinstance(unit, int) and unit > 0 else 1, breaks)
+    unit = unit if isinstance(unit, int) and unit > 0 else 1
+    report = read(folder.events(problems), unit, breaks, exact=folder.run.get("route") == "tokens")
     _complain((*notes, *problems))
     agents = {t.header.id: t.header.agent for t in traces}
     prompt = report.total("prompt")

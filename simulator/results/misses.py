@@ -18,14 +18,14 @@ from windtunnel.traces.breakers import Break
 Cause = Literal["caching_off", "rounding", "still_computing", "preempted", "evicted"]
 CAUSES: dict[str, str] = {
     "caching_off": "nothing was ever found: is caching off?",
-    "rounding": "blocks and planned counts do not end there",
+    "rounding": "rounding to blocks and to planned counts",
     "still_computing": "the same beginning was being computed",
     "preempted": "the engine was preempting requests",
     "evicted": "evicted since",
 }
 
 
-ACCURACY = 0.005
+ACCURACY = 0.01
 """On routes with a template the tokens of a beginning are planned, not counted; a smaller share says nothing."""
 
 
@@ -67,8 +67,8 @@ Breaks = Mapping[tuple[str, int], Break]
 """By trace id and call."""
 
 
-def read(events: Iterable[Event], unit: int, breaks: Breaks) -> CacheReport:
-    """All completed calls of a run in the order in which they were sent."""
+def read(events: Iterable[Event], unit: int, breaks: Breaks, *, exact: bool = False) -> CacheReport:
+    """All completed calls of a run in the order in which they were sent; `exact`: prompts were token ids."""
     traces: dict[str, str] = {}
     ends: list[CallEnd] = []
     samples: list[EngineSample] = []
@@ -82,7 +82,7 @@ def read(events: Iterable[Event], unit: int, breaks: Breaks) -> CacheReport:
     ends.sort(key=lambda e: (e.t_sent or 0, e.seq))
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
     off = not any(e.cached_tokens for e in known)
-    reader = _Reader(unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), off=off)
+    reader = _Reader(unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), off=off, exact=exact)
     return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
 
 
@@ -116,6 +116,7 @@ class _Reader:
         computing: list[tuple[int, int]],
         *,
         off: bool,
+        exact: bool,
     ) -> None:
         self.unit = unit
         self.traces = traces
@@ -123,6 +124,7 @@ class _Reader:
         self.preemptions = preemptions
         self.computing = computing
         self.off = off
+        self.exact = exact
         self._prompts: dict[tuple[str, int], int] = {}
         self._last: dict[tuple[str, int], CallEnd] = {}
 
@@ -162,10 +164,17 @@ class _Reader:
         could = min(before, (end.prompt_tokens or 0) - 1) // self.unit * self.unit
         return max(0, could - matched)
 
+    def _doubt(self, end: CallEnd) -> float:
+        """Tokens by which the end of what was sent before may lie elsewhere than planned."""
+        if self.exact:
+            return 0
+        prompt = end.prompt_tokens or 0
+        return max(ACCURACY * prompt, abs(end.expected_prompt_tokens - prompt) if end.expected_prompt_tokens else 0)
+
     def _cause(self, end: CallEnd, missed: int, last: CallEnd | None) -> Cause:
         if self.off:
             return "caching_off"
-        if missed < max(self.unit, ACCURACY * (end.prompt_tokens or 0)):
+        if missed < self.unit + self._doubt(end):
             return "rounding"
         sent = end.t_sent or 0
         if last is None and any(begin <= sent < first and begin != sent for begin, first in self.computing):

@@ -1,6 +1,7 @@
 """Prefix breakers for people: tables by culprit, and the first differing block as two lines."""
 
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
@@ -8,7 +9,7 @@ from msgspec import Struct
 from windtunnel.simulator.results.misses import CAUSES, CacheReport, CallCache
 from windtunnel.traces.breakers import Break, Side
 from windtunnel.traces.culprits import CULPRITS
-from windtunnel.traces.differing import common_end, window
+from windtunnel.traces.differing import common_end, shown, window
 from windtunnel.traces.remedies import remedy
 
 _RED, _GREEN, _BOLD, _DIM, _MARK, _OFF = "\x1b[31m", "\x1b[32m", "\x1b[1m", "\x1b[2m", "\x1b[7m", "\x1b[0m"
@@ -87,9 +88,9 @@ def one_break(found: Break, paper: Paper, tokens: int | None = None) -> list[str
     match = f"{found.common_tokens:,} of {found.prompt_tokens:,} tokens before it"
     if found.cached_tokens:
         match += f"; {found.cached_tokens:,} were cached when it was recorded"
-    lines += paper.wrapped(f"{thread}{found.place}; {match}", "  ")
+    lines += paper.wrapped(shown(f"{thread}{found.place}; {match}"), "  ")
     if found.detail:
-        lines += paper.wrapped(found.detail, "  ")
+        lines += paper.wrapped(shown(found.detail), "  ")
     lines += [_side_line("-", found.old, found.new, paper), _side_line("+", found.new, found.old, paper)]
     return lines
 
@@ -106,7 +107,10 @@ def _side_line(sign: str, side: Side | None, other: Side | None, paper: Paper) -
         return head + paper.dye(f"{label}({why}; {side.tokens:,} tokens, digest {side.digest[:12]})"[:room], code)
     if not side.text[side.at :] and other is not None and other.text:
         label += "(ends here) "
+    label = shown(label)
     cut, place = window(side.text, side.at, room - len(label))
+    if _columns(cut) > room - len(label):
+        cut, place = window(side.text, side.at, (room - len(label)) // 2)
     if not paper.colour:
         return head + label + cut
     length = _differing(side, other)
@@ -117,6 +121,11 @@ def _side_line(sign: str, side: Side | None, other: Side | None, paper: Paper) -
         + paper.dye(marked, code + _MARK)
         + paper.dye(cut[place + len(marked) :], code)
     )
+
+
+def _columns(text: str) -> int:
+    """Columns of a terminal; many Asian characters and pictures take two."""
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
 def _differing(side: Side, other: Side | None) -> int:

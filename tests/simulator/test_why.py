@@ -98,6 +98,17 @@ def test_colour_marks_what_differs_and_nothing_else():
     assert "\x1b[7m9\x1b[0m" in lines[-1].replace("\x1b[32m", "")
 
 
+def test_wide_letters_and_control_signs_keep_to_the_width(tmp_path, capsys):
+    old = "\u4f60\u597d" * 200 + "\x1b[31m one \n" + planted.RULES
+    trace = planted.changed_system([old], [old.replace("one", "two")])
+    write_trace(trace, tmp_path / "wide.jsonl")
+    out = said(capsys, tmp_path / "wide.jsonl")
+    assert "\x1b" not in out
+    for line, word in zip((x for x in out.splitlines() if x[:4] in ("  - ", "  + ")), ("one", "two"), strict=True):
+        assert sum(2 if ord(c) > 0x2E80 else 1 for c in line) <= 80
+        assert word in line
+
+
 @pytest.fixture
 def run(tmp_path, trace_file):
     """A run of the dated trace on an engine with blocks of 16 tokens: the third call lost its beginning."""

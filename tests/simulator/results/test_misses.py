@@ -82,6 +82,7 @@ def test_preemptions_between_two_calls_are_said():
 def test_small_differences_are_rounding_and_a_cache_that_is_off_is_said():
     events = [session(), ended(0, 0, 9000, 16, 16), ended(1, 2, 9600, 8960, 8992)]
     assert read(events, 16, {}).calls[-1].cause == "rounding"
+    assert read(events, 16, {}, exact=True).calls[-1].cause == "evicted", "token ids are counted exactly"
     events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 0, 992)]
     assert read(events, 16, {}).calls[-1].cause == "caching_off"
 
