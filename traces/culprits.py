@@ -215,6 +215,8 @@ def _by_messages(scene: Scene) -> tuple[str, str]:
     if any(p is not None and _reminder(p) for p in (was, now)):
         return "reminder", ""
     role = _role(scene)
+    if was is None and now is None:
+        return "history_changed", "the same words in another role"
     if role == "tool" and _cut(was, now):
         return "tool_result_cut", _sizes(was, now)
     if any(p is not None and p.block.filler for p in (was, now)):

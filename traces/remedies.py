@@ -10,17 +10,18 @@ class Remedy(Struct, frozen=True):
 
 
 _CLAUDE_DOCS = "code.claude.com/docs/en/env-vars"
+_CLAUDE_SEEN = f"{_CLAUDE_DOCS}; seen to work in 2.1.332"
 _CLAUDE_HELP = "claude --help, 2.1.332"
 
 _BY_CLIENT: dict[tuple[str, str], Remedy] = {
     ("claude-code", "billing_line"): Remedy(
         "CLAUDE_CODE_ATTRIBUTION_HEADER=0 leaves the line out; vLLM's Messages route takes it out by itself",
-        f"{_CLAUDE_DOCS}; vLLM 0.32 entrypoints/anthropic/serving.py",
+        f"{_CLAUDE_SEEN}; vLLM 0.32 entrypoints/anthropic/serving.py",
     ),
     ("claude-code", "git_status"): Remedy(
         "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS=1 (or includeGitInstructions: false in settings.json) leaves git status "
         "and the commit instructions out; --exclude-dynamic-system-prompt-sections moves it behind the system prompt",
-        f"{_CLAUDE_DOCS}; {_CLAUDE_HELP}",
+        f"{_CLAUDE_SEEN}; {_CLAUDE_HELP}",
     ),
     ("claude-code", "environment"): Remedy(
         "--exclude-dynamic-system-prompt-sections moves directory, environment, memory paths and git status out of the "
@@ -38,8 +39,9 @@ _BY_CLIENT: dict[tuple[str, str], Remedy] = {
         _CLAUDE_HELP,
     ),
     ("claude-code", "tool_inserted"): Remedy(
-        "ENABLE_TOOL_SEARCH=false sends all tool schemas from the first call on instead of adding them when found",
-        _CLAUDE_DOCS,
+        "ENABLE_TOOL_SEARCH=false sends all tool schemas from the first call on instead of adding them when found "
+        "(a longer prompt)",
+        _CLAUDE_SEEN,
     ),
     ("claude-code", "compaction"): Remedy(
         "--autocompact TOKENS sets how full the context gets before it; DISABLE_AUTO_COMPACT=1 leaves it to /compact",

@@ -91,7 +91,8 @@ def one_break(found: Break, paper: Paper, tokens: int | None = None) -> list[str
     lines += paper.wrapped(shown(f"{thread}{found.place}; {match}"), "  ")
     if found.detail:
         lines += paper.wrapped(shown(found.detail), "  ")
-    lines += [_side_line("-", found.old, found.new, paper), _side_line("+", found.new, found.old, paper)]
+    if found.old is not None or found.new is not None:
+        lines += [_side_line("-", found.old, found.new, paper), _side_line("+", found.new, found.old, paper)]
     return lines
 
 

@@ -319,6 +319,17 @@ def test_form_alone_breaks_nothing():
     assert find(plant.trace()).breaks == ()
 
 
+def test_the_same_words_in_another_role():
+    plant = Plant()
+    start = [plant.say("system", RULES), plant.say("user", "Go on.")]
+    note = "The file a.py was changed by somebody else."
+    plant.call(*start, plant.say("system", note), *turn(plant))
+    plant.call(*start, plant.say("user", note), *plant.calls[0].append[3:], *turn(plant, 2))
+    found = only(plant.trace())
+    assert (found.culprit, found.detail) == ("history_changed", "the same words in another role")
+    assert found.old is found.new is None
+
+
 def test_without_texts_the_place_and_the_digests_remain():
     trace = changed_system([RULES, "Today is 2026-11-28."], [RULES, "Today is 2026-11-29."], shape_only=True)
     found = only(trace)
