@@ -29,7 +29,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 @click.version_option(package_name="windtunnel", message="windtunnel %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
-    r"""A wind tunnel for LLM inference engines.
+    """A wind tunnel for LLM inference engines.
 
     Replays recorded coding-agent sessions against a server, shows every agent live, and says what the engine carries.
 
@@ -37,7 +37,7 @@ def cli(context: click.Context) -> None:
       windtunnel watch                                  32 agents against the embedded emulator
       windtunnel watch --target http://localhost:8000   against your own vLLM
       windtunnel watch ~/.claude/projects --target URL  with your own sessions
-    """
+    """  # noqa: D301 - click reads the control character
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

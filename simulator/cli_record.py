@@ -13,7 +13,7 @@ import click
 @click.option("--tag", default="", metavar="NAME", help="Name of the run, for agents that send no session id.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 def record(upstream: str, out: Path | None, port: int | None, tag: str, command: tuple[str, ...]) -> None:
-    r"""Record real agents: a proxy in front of a server that writes what they do as traces.
+    """Record real agents: a proxy in front of a server that writes what they do as traces.
 
     COMMAND is started with the variables that agents read and owns the terminal; `windtunnel view DIR` elsewhere
     watches. {base_url} in it is the proxy's URL. Agents that read a file (codex, opencode, pi, cline) get the lines for
@@ -22,7 +22,7 @@ def record(upstream: str, out: Path | None, port: int | None, tag: str, command:
     \b
       windtunnel record --upstream http://localhost:8000 -- claude
       windtunnel record --upstream http://localhost:8000 --out mine
-    """
+    """  # noqa: D301 - click reads the control character
     from windtunnel.simulator.record.record import execute
 
     sys.exit(execute(upstream, out, port, tag, command))
