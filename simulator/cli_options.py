@@ -36,7 +36,13 @@ _OPTIONS: list[Callable[[Command], Command]] = [
     click.option("--calls", type=int, metavar="K", help="Start K calls, then drain."),
     click.option("--ramp", type=float, default=5.0, show_default=True, metavar="S", help="Agents start over this."),
     click.option("--warmup", metavar="N|Ns", help="Calls per agent (default 2), or seconds, before the window opens."),
-    click.option("--start", type=click.Choice(["fresh", "spread"]), default="spread", show_default=True),
+    click.option(
+        "--start",
+        type=click.Choice(["fresh", "spread"]),
+        default="spread",
+        show_default=True,
+        help="Agents begin at their session's first call, or somewhere inside it.",
+    ),
     click.option(
         "--pace",
         type=click.Choice(["busy", "typical", "recorded", "none"]),
@@ -46,7 +52,13 @@ _OPTIONS: list[Callable[[Command], Command]] = [
     ),
     click.option("--tool-time", multiple=True, metavar="DIAL", help="recorded, x2, '<=5', none; or Bash=x2."),
     click.option("--human-time", metavar="DIAL", help="recorded, x2, '<=5', none."),
-    click.option("--history", type=click.Choice(["recorded", "live"]), default="recorded", show_default=True),
+    click.option(
+        "--history",
+        type=click.Choice(["recorded", "live"]),
+        default="recorded",
+        show_default=True,
+        help="Answers that go back into the prompts: the recorded ones, or the generated ones.",
+    ),
     click.option("--max-context", metavar="N", help="Largest context (default: what the server takes); 32k works."),
     click.option(
         "--fit",
@@ -55,7 +67,13 @@ _OPTIONS: list[Callable[[Command], Command]] = [
         show_default=True,
         help="Sessions over the largest context: leave out, shrink with their shape kept, or compact on the way.",
     ),
-    click.option("--isolate", type=click.Choice(["auto", "reset", "salt", "none"]), default="auto", show_default=True),
+    click.option(
+        "--isolate",
+        type=click.Choice(["auto", "reset", "salt", "none"]),
+        default="auto",
+        show_default=True,
+        help="How earlier runs are kept out of this one's cache (auto: reset where the server can, else salt).",
+    ),
     click.option("--rate", type=float, metavar="R", help="At most R requests per second."),
     click.option(
         "--workers",
