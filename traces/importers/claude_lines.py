@@ -13,6 +13,8 @@ from windtunnel.traces.importers.claude_parts import (
     Request,
     State,
     Written,
+    as_sent,
+    blob_of,
     judge_completion,
     pieces_of,
     take_usage,
@@ -61,6 +63,7 @@ class Transcript:
         self._sizes: dict[str, int] = {}
         self._answered: set[str] = set()
         self._shapes: dict[str, tuple[ToolSchemas | None, Draft | None]] = {}
+        self._blobs: dict[str, Draft] = {}
         self._asked: dict[str, str] = {}
         self._spawns: dict[str, dict[str, object]] = {}
         self._roots: dict[str, str] = {}
@@ -91,6 +94,8 @@ class Transcript:
             self._api_request(value, when, notes, record.line)
         elif kind == "api-request-shape":
             self._shape(value)
+        elif kind == "api-request-blob":
+            self._blobs[text(value.get("hash"))] = blob_of(table(value.get("message")))
         elif not kind:
             notes.add(record.line, "the line has no type and was left out")
 
@@ -210,6 +215,7 @@ class Transcript:
         exchange.max_tokens, exchange.effort, exchange.whole = request.max_tokens, request.effort, request.whole
         schemas, system = self._shapes.get(request.shape, (None, None))
         exchange.schemas = schemas
+        exchange.fresh = as_sent(exchange.fresh, request.tail, self._blobs, spoken=bool(state.thread.exchanges))
         if system is not None and not state.thread.exchanges:
             exchange.fresh = [system, *exchange.fresh]
 
@@ -336,7 +342,8 @@ class Transcript:
     def _api_request(self, value: dict[str, object], when: float | None, notes: Notes, line: int) -> None:
         key, params = text(value.get("id")), table(value.get("params"))
         keep = count(value.get("keep"), notes, line, "the kept message count") or 0
-        self._sizes[key] = keep + len(items(value.get("tail")))
+        tail = tuple(text(h) for h in items(value.get("tail")))
+        self._sizes[key] = keep + len(tail)
         base = self._sizes.get(text(value.get("base")))
         self._requests[key] = Request(
             start=when,
@@ -344,6 +351,7 @@ class Transcript:
             effort=text(table(params.get("output_config")).get("effort")) or None,
             shape=text(value.get("shapeHash")),
             whole=base is not None and keep >= base,
+            tail=tail,
         )
 
     def _shape(self, value: dict[str, object]) -> None:

@@ -1,10 +1,12 @@
 """Pieces of reading a Claude Code transcript: what is kept while reading, usage figures, content parts."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from windtunnel.traces.importers.pieces import Asked, Draft, Exchange, Piece, ThreadDraft, media_piece, text_piece
-from windtunnel.traces.importers.records import Notes, count, table, text
-from windtunnel.traces.model import Mark
+from windtunnel.traces.importers.records import Notes, count, table, tables, text
+from windtunnel.traces.model import Mark, Role
 
 HOUR_S, FIVE_MINUTES_S = 3600.0, 300.0
 CALL_TOKENS = 40
@@ -21,6 +23,8 @@ class Request(Struct):
     effort: str | None
     shape: str
     whole: bool
+    tail: tuple[str, ...] = ()
+    """Hashes of the messages after those that it shares with an earlier request."""
 
 
 class Written(Struct):
@@ -72,6 +76,29 @@ def pieces_of(part: dict[str, object]) -> list[Piece]:
         media = text(source.get("media_type")) or f"{kind}/unknown"
         return [media_piece(media, text(source.get("data")) or text(source.get("url")))]
     return []
+
+
+def blob_of(message: dict[str, object]) -> Draft:
+    """A message as it was sent, without the results of tools in it."""
+    role: Role = {"assistant": "assistant", "system": "system"}.get(text(message.get("role")), "user")  # type: ignore[assignment]
+    content = message.get("content")
+    if isinstance(content, str):
+        return Draft(role, (text_piece(content),) if content else ())
+    return Draft(role, tuple(p for part in tables(content) for p in pieces_of(part)))
+
+
+def as_sent(fresh: list[Draft], tail: Sequence[str], blobs: dict[str, Draft], *, spoken: bool) -> list[Draft]:
+    """What came into a prompt, its texts as the request carried them: reminders joined, in the order of the wire.
+
+    Only messages that differ from the transcript's lines have a blob. Where one more than the answer before (`spoken`)
+    and the results has none, the lines are taken as they are.
+    """
+    texts = [blobs[h] for h in tail if h in blobs and blobs[h].role != "assistant" and blobs[h].pieces]
+    results = [d for d in fresh if d.role == "tool"]
+    unknown = sum(h not in blobs for h in tail)
+    if not texts or unknown > int(spoken) + int(bool(results)):
+        return fresh
+    return [*results, *texts]
 
 
 def take_usage(exchange: Exchange, usage: dict[str, object], notes: Notes, line: int | None) -> None:

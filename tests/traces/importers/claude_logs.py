@@ -126,12 +126,15 @@ def with_progress(log: list[Json]) -> list[Json]:
 
 
 def with_requests(log: list[Json]) -> list[Json]:
-    """The first request has records of its own: its shape, its start, its parameters."""
+    """The first request has records of its own: its shape, its start, its parameters, its messages as they were sent."""
     shape = {"system": [said("Be kind.")], "tools": [{"name": "Read"}, {"name": "Bash"}]}
     stamp = "2026-02-03T04:05:01.500Z"
-    asked = {"id": "r1", "shapeHash": "h", "keep": 0, "tail": ["x"], "params": {"max_tokens": 99}}
+    asked = {"id": "r1", "shapeHash": "h", "keep": 0, "tail": ["x", "y"], "params": {"max_tokens": 99}}
+    joined = {"role": "user", "content": [said("Today is Tuesday."), said(log[0]["message"]["content"])]}
     records: list[Json] = [
         {"type": "api-request-shape", "shapeHash": "h", "timestamp": stamp, "shape": shape},
+        {"type": "api-request-blob", "hash": "x", "message": joined},
+        {"type": "api-request-blob", "hash": "y", "message": {"role": "system", "content": "Skills: none."}},
         {"type": "api-request", "timestamp": stamp, **asked},
     ]
     for record in (log[1], log[2], log[4]):

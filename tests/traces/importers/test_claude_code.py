@@ -179,6 +179,13 @@ def test_request_records_give_start_parameters_and_tools(tmp_path: Path, claude_
     first = trace.calls[0]
     assert (first.start_s, first.params.max_tokens, first.marks.get("start")) == (0.5, 99, None)
     assert trace.toolsets[first.tools or 0].names == ("Read", "Bash")
+    sent = [trace.messages[m] for m in first.append]
+    texts = [(m.role, [trace.blocks[b].text for b in m.blocks if not trace.blocks[b].filler]) for m in sent]
+    assert [t for t in texts if t[1]] == [
+        ("system", ["Be kind."]),
+        ("user", ["Today is Tuesday.", "Please fix the adder in the shop, it subtracts"]),
+        ("system", ["Skills: none."]),
+    ]
     assert trace.calls[1].marks["start"] == "derived"
 
 
