@@ -138,6 +138,10 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
         "total": {k: report.total(k) for k in ("prompt", "cached", "missed", "diverged", "fresh")}
         | {"calls": len(report.calls), "calls_without_usage": report.unknown},
         "culprits": [_row(row) for row in found],
+        "breaks": [
+            {"trace": trace} | msgspec.to_builtins(breaks[trace, call])
+            for trace, call in dict.fromkeys((c.trace, c.call) for c in changed)
+        ],
         "calls": report.calls,
         "problems": [*notes, *problems],
     }
@@ -152,6 +156,8 @@ def _run_lines(
     paper: Paper,
     limit: int,
 ) -> list[str]:
+    if not report.calls and not report.unknown:
+        return [f"{path}: no call has completed."]
     if not report.calls:
         return paper.wrapped(
             f"{path}: no completed call says how many of its tokens were cached ({report.unknown:,} say nothing); "
@@ -224,6 +230,10 @@ def _session(trace: Trace, report: Report) -> dict[str, Any]:
         "id": header.id,
         "source": header.source,
         "agent": header.agent,
+        "breaks": [
+            {"trace": trace} | msgspec.to_builtins(breaks[trace, call])
+            for trace, call in dict.fromkeys((c.trace, c.call) for c in changed)
+        ],
         "calls": report.calls,
         "prompt_tokens": report.prompt_tokens,
         "lost_tokens": report.lost_tokens,

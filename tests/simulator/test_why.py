@@ -154,6 +154,7 @@ def test_a_run(run, capsys):
     assert data["total"]["missed"] == tokens[0] // 16 * 16 - 160
     assert sum(data["total"][k] for k in ("cached", "missed", "diverged", "fresh")) == data["total"]["prompt"]
     assert [c["cause"] for c in data["calls"]] == [None, "evicted", None]
+    assert [(b["trace"], b["call"], b["culprit"]) for b in data["breaks"]] == [("planted", 2, "date")]
 
 
 def test_a_run_whose_trace_is_gone_still_says_what_was_missed(run, trace_file, capsys):
@@ -162,6 +163,18 @@ def test_a_run_whose_trace_is_gone_still_says_what_was_missed(run, trace_file, c
     out, talk = capsys.readouterr()
     assert "evicted during gaps" in out
     assert "cannot be read any more" in talk
+
+
+def test_a_run_that_has_just_begun_and_an_engine_that_does_not_tell(tmp_path, capsys):
+    writer = RunWriter.create(tmp_path / "run", "r1", no_text=True)
+    writer.write_run({"engine": {}})
+    writer.flush()
+    assert "no call has completed" in said(capsys, tmp_path / "run")
+    writer.emit(
+        CallEnd(t=9, agent=0, session="s", thread=0, call=0, request_id="c", t_intended=1, t_sent=1, prompt_tokens=9)
+    )
+    writer.close()
+    assert "--enable-prompt-tokens-details" in said(capsys, tmp_path / "run")
 
 
 def test_wrong_use_is_one_sentence(run, trace_file, tmp_path):
