@@ -230,10 +230,6 @@ def _session(trace: Trace, report: Report) -> dict[str, Any]:
         "id": header.id,
         "source": header.source,
         "agent": header.agent,
-        "breaks": [
-            {"trace": trace} | msgspec.to_builtins(breaks[trace, call])
-            for trace, call in dict.fromkeys((c.trace, c.call) for c in changed)
-        ],
         "calls": report.calls,
         "prompt_tokens": report.prompt_tokens,
         "lost_tokens": report.lost_tokens,
