@@ -9,8 +9,7 @@ class Remedy(Struct, frozen=True):
     source: str
 
 
-_CLAUDE_DOCS = "code.claude.com/docs/en/env-vars"
-_CLAUDE_SEEN = f"{_CLAUDE_DOCS}; seen to work in 2.1.332"
+_CLAUDE_SEEN = "seen to work in Claude Code 2.1.332"
 _CLAUDE_HELP = "claude --help, 2.1.332"
 
 _BY_CLIENT: dict[tuple[str, str], Remedy] = {
@@ -29,13 +28,13 @@ _BY_CLIENT: dict[tuple[str, str], Remedy] = {
         _CLAUDE_HELP,
     ),
     ("claude-code", "date"): Remedy(
-        "--system-prompt-snapshot on sends the system prompt of the first request again word for word, also after a "
-        "resume, until a compaction",
+        "--system-prompt-snapshot on (the default, but not under --bare or in versions without it) sends the first "
+        "request's system prompt again word for word until a compaction",
         _CLAUDE_HELP,
     ),
     ("claude-code", "system_prompt"): Remedy(
-        "--system-prompt-snapshot on sends the system prompt of the first request again word for word, also after a "
-        "resume, until a compaction",
+        "--system-prompt-snapshot on (the default, but not under --bare or in versions without it) sends the first "
+        "request's system prompt again word for word until a compaction",
         _CLAUDE_HELP,
     ),
     ("claude-code", "tool_inserted"): Remedy(
@@ -45,11 +44,11 @@ _BY_CLIENT: dict[tuple[str, str], Remedy] = {
     ),
     ("claude-code", "compaction"): Remedy(
         "--autocompact TOKENS sets how full the context gets before it; DISABLE_AUTO_COMPACT=1 leaves it to /compact",
-        f"{_CLAUDE_HELP}; {_CLAUDE_DOCS}",
+        f"{_CLAUDE_HELP}; the variable is named in its settings' descriptions",
     ),
     ("codex", "compaction"): Remedy(
         "model_auto_compact_token_limit in config.toml sets how full the context gets before it",
-        "developers.openai.com/codex/config-reference; the key stands in codex 0.171",
+        "a key of config.toml in codex 0.171",
     ),
     ("opencode", "compaction"): Remedy(
         "compaction.auto: false in opencode.json (or OPENCODE_DISABLE_AUTOCOMPACT=1) turns it off",

@@ -77,7 +77,7 @@ def test_a_change_in_the_system_prompt_is_named(before, after, culprit, detail):
 def test_billing_line_has_a_setting_with_a_source():
     advice = remedy("billing_line", "claude-code")
     assert "CLAUDE_CODE_ATTRIBUTION_HEADER=0" in advice.what
-    assert "code.claude.com" in advice.source
+    assert "Claude Code 2.1.332" in advice.source
     assert remedy("billing_line", "codex") is None
 
 
