@@ -82,6 +82,3 @@ def file_names(traces: Sequence[Trace]) -> list[str]:
             name, number = f"{base}-{number}", number + 1
         names[name] = None
     return list(names)
-
-
-_complain, _table, _file_names = complain, print_table, file_names

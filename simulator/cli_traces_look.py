@@ -117,7 +117,7 @@ def _about(trace: Trace, shape: Pen) -> list[str]:
     name = f"{head.title}  ({head.id})" if head.title and head.title != head.id else head.id
     agent = f"{head.agent} {head.agent_version or ''}".strip()
     models = ", ".join(head.models[:3])
-    rest = "   ".join(part for part in (agent, models, ", ".join(kinds)) if part)
+    rest = "   ".join(part for part in (agent, ", ".join(kinds), models) if part)
     return [shape.paint(shape.cut(name, shape.width), "bold"), shape.cut(f"  {rest}", shape.width)]
 
 

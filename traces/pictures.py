@@ -27,6 +27,10 @@ _ASCII_LEVELS = "_.:-=+*#"
 _EIGHTHS = "\u258f\u258e\u258d\u258c\u258b\u258a\u2589\u2588"
 
 
+_AGES = 3 * 365 * 86_400.0
+"""Seconds from which on nobody asks how many."""
+
+
 class Pen(Struct, frozen=True):
     """What the terminal can show."""
 
@@ -102,6 +106,10 @@ def count(value: float | None) -> str:
     """A number of things in at most 6 characters: 950, 12.3k, 146k, 3.42M."""
     if value is None:
         return "-"
+    if value < 0:
+        return f"-{count(-value)}"
+    if value >= 1e15:
+        return ">999T"
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         scaled = value / size
         if scaled >= 0.9995 and not (unit == "k" and value < 10_000):
@@ -114,6 +122,10 @@ def duration(value: float | None) -> str:
     """Seconds in at most 6 characters: 8ms, 0.35s, 12s, 3m07s, 2h05m, 3d04h."""
     if value is None:
         return "-"
+    if value < 0:
+        return f"-{duration(-value)}"
+    if value >= _AGES:
+        return ">3y"
     if value < 0.0995:
         return f"{value * 1000:.0f}ms" if value > 0 else "0s"
     if value < 9.95:
@@ -127,13 +139,15 @@ def duration(value: float | None) -> str:
     if minutes < 24 * 60:
         return f"{minutes // 60}h{minutes % 60:02d}m"
     hours = round(value / 3600)
-    return f"{hours // 24}d{hours % 24:02d}h"
+    return f"{hours // 24}d{hours % 24:02d}h" if hours < 2400 else f"{hours // 24}d"
 
 
 def clock(value: float | None) -> str:
     """A time since the start of a session: 0:07, 12:30, 1:02:03."""
     if value is None:
         return "-"
+    if abs(value) >= _AGES / 10:
+        return duration(value)
     whole = int(value)
     if whole < 3600:
         return f"{whole // 60}:{whole % 60:02d}"

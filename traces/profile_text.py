@@ -25,7 +25,7 @@ _STYLES: dict[str, Style] = {"tool": "tool", "human": "human", "client": "client
 _MOST_TOOLS = 12
 _AGENTS = 32
 """Agents that the duty cycle is turned into requests in flight for."""
-_WIDEST = 160
+_WIDEST, _ROOMY = 160, 100
 
 
 def profile_lines(traces: Sequence[Trace], found: Profile, pen: Pen) -> list[str]:
@@ -123,7 +123,8 @@ def _tools(tools: Sequence[ToolTime], pen: Pen, width: int) -> list[str]:
     runs = sum(t.runs for t in tools)
     shown = list(tools[:_MOST_TOOLS])
     rest = tools[_MOST_TOOLS:]
-    rows = [_tool_row(pen.cut(t.name, 26), t, total) for t in shown]
+    most = 26 if width >= _ROOMY else 18
+    rows = [_tool_row(pen.cut(t.name, most), t, total) for t in shown]
     if rest:
         timed, time = sum(t.timed for t in rest), sum(t.total_s for t in rest)
         other = ToolTime("", sum(t.runs for t in rest), timed, sum(t.errors for t in rest), None, None, None, time)
@@ -219,10 +220,10 @@ def _duty(p: Profile, pen: Pen, width: int) -> list[str]:
 
 def _honesty(p: Profile, pen: Pen, width: int) -> list[str]:
     """What of these figures nobody recorded."""
-    parts = [
-        f"{name} {'of all calls' if n == p.calls else f'of {n:,} calls ({percent(n / p.calls)})'}"
-        for name, n in p.estimated.items()
-    ]
+    parts = []
+    for name, number in p.estimated.items():
+        some = f"of {plural(number, 'call')} ({percent(number / p.calls)})"
+        parts.append(f"{name} {'of all calls' if number == p.calls else some}")
     out = [_title(pen, "estimated or unknown" if parts else "every figure is recorded or derived")]
     out += wrapped(parts, width) if parts else []
     if p.filler_tokens:

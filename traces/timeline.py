@@ -118,36 +118,40 @@ def axis(found: Sequence[Lane], columns: int) -> list[Column]:
     """At most `columns` columns from the first time to the last one, long stretches without a call folded."""
     asked = columns
     while len(out := _axis(found, asked)) > columns:
-        asked -= len(out) - columns
+        asked = max(1, asked - (len(out) - columns))
     return out
 
 
 def _axis(found: Sequence[Lane], columns: int) -> list[Column]:
     begin = min(lane.start for lane in found)
     end = max(lane.end for lane in found)
-    idle = _idle(found)
+    idle = sorted(_idle(found), key=lambda gap: gap[0] - gap[1])[: columns * 2 // (3 * FOLD)]
     step = (end - begin) / columns or 1.0
     folded: list[tuple[float, float]] = []
     for _ in range(12):
-        folded = [(a, b) for a, b in idle if b - a > step * FOLD]
-        rest = end - begin - sum(b - a for a, b in folded)
+        folded = sorted((a, b) for a, b in idle if b - a > step * FOLD)
+        rest = sum(b - a for a, b in _between(begin, folded, end))
         new = max(rest, 1e-3) / max(columns // 3, columns - FOLD * len(folded))
         if abs(new - step) < step * 0.01:
             break
         step = new
     out: list[Column] = []
-    at = begin
-    for a, b in [*folded, (end, end)]:
-        out += _even(at, a, step)
-        if b > a:
-            width = (b - a) / FOLD
-            out += [Column(a + i * width, a + (i + 1) * width, b - a, i) for i in range(FOLD)]
-        at = b
+    for (start, stop), (_, until) in zip(_between(begin, folded, end), [*folded, (end, end)], strict=True):
+        out += _even(start, stop, step, columns)
+        if until > stop:
+            width = (until - stop) / FOLD
+            out += [Column(stop + i * width, stop + (i + 1) * width, until - stop, i) for i in range(FOLD)]
     return out or [Column(begin, end)]
 
 
-def _even(begin: float, end: float, step: float) -> list[Column]:
-    number = round((end - begin) / step)
+def _between(begin: float, folded: Sequence[tuple[float, float]], end: float) -> list[tuple[float, float]]:
+    """What is not folded: before, between and behind the folded stretches; some may be empty."""
+    starts = [begin, *(b for _, b in folded)]
+    return list(zip(starts, [*(a for a, _ in folded), end], strict=True))
+
+
+def _even(begin: float, end: float, step: float, most: int) -> list[Column]:
+    number = min(most, round((end - begin) / step))
     if number < 1:
         number = 1 if end > begin else 0
     width = (end - begin) / number if number else 0.0

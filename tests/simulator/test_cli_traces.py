@@ -123,7 +123,7 @@ def test_show_draws_lanes_and_lists_every_call():
     lines = text.splitlines()
     assert lines[:3] == [
         "review-patch  (synthetic-review-patch)",
-        "  synthetic-atlas 2.1.4   synthetic-large   synthetic, shape only",
+        "  synthetic-atlas 2.1.4   synthetic, shape only   synthetic-large",
         "  46 calls, 52 tool runs, 3 sub-agents, 11m40s long, 1.39M prompt tokens, 1.29M cached, 38.3% filler",
     ]
     assert sum(line.startswith("\u2514Task-") for line in lines) == 3
