@@ -30,7 +30,7 @@ class IdTree:
         self._held: dict[int, list[int]] = {}
 
     def root(self, tools: int | None) -> Node:
-        blocks = () if tools is None else (self.trace.toolsets[tools].block,)
+        blocks = () if tools is None else self.trace.toolsets[tools].blocks
         return self._node(None, -1, Tip(), blocks, user=False)
 
     def extend(self, parent: Node, message: int) -> Node:

@@ -95,7 +95,7 @@ class _Anonymiser:
             header=self._header(trace),
             blocks=tuple(self._block(block) for block in trace.blocks),
             messages=tuple(self._message(message) for message in trace.messages),
-            toolsets=tuple(ToolSet(t.id, tuple(map(self._tool, t.names)), t.block) for t in trace.toolsets),
+            toolsets=tuple(ToolSet(t.id, tuple(map(self._tool, t.names)), t.block, t.more) for t in trace.toolsets),
             threads=tuple(self._thread(thread) for thread in trace.threads),
             calls=tuple(self._call(call) for call in trace.calls),
             tool_runs=tuple(self._tool_run(run) for run in trace.tool_runs),

@@ -98,8 +98,8 @@ class Assembly:
         return len(self.toolsets) - 1
 
     def prompt_tokens(self, messages: tuple[int, ...], tools: int | None) -> int:
-        schemas = 0 if tools is None else self.blocks[self.toolsets[tools].block].tokens
-        return sum(self._tokens[m] for m in messages) + schemas
+        schemas = () if tools is None else self.toolsets[tools].blocks
+        return sum(self._tokens[m] for m in messages) + sum(self.blocks[b].tokens for b in schemas)
 
     def finish(self, header: Header, model: str, params: Params) -> Trace:
         """Number the calls by their start and build the trace."""

@@ -65,8 +65,11 @@ def _references(trace: Trace) -> Iterator[Fault]:
         if any(b not in blocks for b in trace.message_blocks(m)):
             yield Fault("message", m.id, f"message {m.id} refers to a block that is not there")
     for tools in trace.toolsets:
-        if tools.block not in blocks:
+        if any(b not in blocks for b in tools.blocks):
             yield Fault("tool set", tools.id, f"tool set {tools.id} refers to a block that is not there")
+        if tools.more and len(tools.names) < len(tools.blocks):
+            said = f"tool set {tools.id} has {len(tools.blocks)} schemas and {len(tools.names)} names"
+            yield Fault("tool set", tools.id, said)
     calls = range(len(trace.calls))
     for i, run in enumerate(trace.tool_runs):
         if run.call not in calls or (run.thread is not None and run.thread not in range(len(trace.threads))):

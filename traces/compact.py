@@ -207,8 +207,7 @@ class _Compaction:
         thread.sent, thread.call, thread.tools = prompt, new, call.tools
 
     def _size(self, prompt: Sequence[int], tools: int | None) -> int:
-        schemas = self.blocks[self.trace.toolsets[tools].block].tokens if tools is not None else 0
-        return sum(self._tokens[m] for m in prompt) + schemas
+        return sum(self._tokens[m] for m in prompt) + self.trace.toolset_tokens(tools)
 
     def _shrunk(self, prompt: tuple[int, ...], over: int) -> tuple[int, ...] | None:
         """The prompt with its largest messages, the system's apart, cut by `over` tokens in all."""

@@ -2,8 +2,9 @@
 
 A file is a header line followed by blocks, messages, tool sets, threads, calls, tool runs and waits, each defined
 before it is used; a further header line starts a further trace. Lines of an unknown type and unknown fields are
-skipped, so that a newer writer's files still read. Damage costs what refers to it and nothing else, and is reported
-with its line.
+skipped, so that a newer writer's files still read. A tool set has one block for each tool (`more`) or, in older files
+and where no text is known, one for all; the version is the same. Damage costs what refers to it and nothing else, and
+is reported with its line.
 """
 
 import contextlib
@@ -142,7 +143,7 @@ def lines_of(trace: Trace) -> Iterator[Line]:
     for call in trace.calls:
         if call.tools is not None and call.tools not in done_tools:
             done_tools.add(call.tools)
-            yield from blocks(iter((trace.toolsets[call.tools].block,)))
+            yield from blocks(iter(trace.toolsets[call.tools].blocks))
             yield trace.toolsets[call.tools]
         for i in (*call.append, *(() if call.output is None else (call.output,))):
             yield from message(i)
@@ -158,7 +159,7 @@ def lines_of(trace: Trace) -> Iterator[Line]:
         yield from message(left.id)
     for tools in trace.toolsets:
         if tools.id not in done_tools:
-            yield from blocks(iter((tools.block,)))
+            yield from blocks(iter(tools.blocks))
             yield tools
     yield from blocks(iter(range(len(trace.blocks))))
     while wait is not None:

@@ -17,6 +17,10 @@ from windtunnel.traces.profile import SHRUNK, prompt_sizes
 _SYNTHETIC_TOOLS = frozenset(t.name for c in CLIENTS.values() for t in (*c.tools, *((c.task,) if c.task else ())))
 
 
+LONGEST_S = 1e7
+"""Nothing in a session takes longer; a time that says so is none."""
+
+
 class ToolHabit(Struct, frozen=True):
     """One tool call. Tokens; seconds where known."""
 
@@ -141,7 +145,7 @@ def _thread(trace: Trace, thread: Thread, names: Namer, shared: Collection[str])
         return None
     prompts = prompt_sizes(trace)
     first = calls[0]
-    schemas = trace.blocks[trace.toolsets[first.tools].block].tokens if first.tools is not None else 0
+    schemas = trace.toolset_tokens(first.tools)
     offered = trace.toolsets[first.tools].names if first.tools is not None else ()
     system = sum(trace.message_tokens(m) for m in first.append if trace.messages[m].role == "system")
     common = sum(b.tokens for b in _system_blocks(trace, [first]) if b.filler or b.digest in shared)
@@ -160,7 +164,7 @@ def _thread(trace: Trace, thread: Thread, names: Namer, shared: Collection[str])
         opening=max(1, prompts[first.id] - schemas - system),
         turns=tuple(turns),
         peak=max(prompts[c.id] for c in calls),
-        delay_s=max(0.0, thread.spawn_delay_s),
+        delay_s=_possible(thread.spawn_delay_s) or 0.0,
         joined_after=_joined_after(trace, thread),
     )
 
@@ -202,14 +206,14 @@ class _Reader:
         cached = call.usage.cached
         return TurnHabit(
             output=max(1, call.usage.completion or 1),
-            reasoning=call.usage.reasoning or 0,
+            reasoning=max(0, call.usage.reasoning or 0),
             kept=(reasoning, text),
             tools=tools,
             added=max(0, grown - reasoning - text - written - answered),
             waits=() if after is None else self._pauses(after),
             first_s=_between(call.start_s, call.first_s),
             took_s=_between(call.start_s, call.end_s),
-            cached=None if cached is None or not base else cached / base,
+            cached=None if cached is None or base <= 0 or cached < 0 else cached / base,
             stop=call.stop,
             compaction=call.kind == "compaction",
             resumes_at=self.prompts[after.id] if after is not None and rewritten else None,
@@ -240,8 +244,13 @@ class _Reader:
         return tuple(out)
 
     def _pauses(self, after: Call) -> tuple[tuple[Cause, float | None], ...]:
-        return tuple((w.cause, w.seconds) for w in self.waits.get(after.id, ()) if w.cause != "subagent")
+        return tuple((w.cause, _possible(w.seconds)) for w in self.waits.get(after.id, ()) if w.cause != "subagent")
 
 
 def _between(start: float | None, end: float | None) -> float | None:
-    return None if start is None or end is None or end < start else end - start
+    return None if start is None or end is None else _possible(end - start)
+
+
+def _possible(seconds: float | None) -> float | None:
+    """A length that something can have had; None for the others."""
+    return seconds if seconds is not None and 0 <= seconds <= LONGEST_S else None

@@ -102,7 +102,19 @@ class ToolSet(Struct, frozen=True, omit_defaults=True, tag="tools"):
     id: int
     names: tuple[str, ...]
     block: int
-    """Block of the schemas' JSON text (a list); its tokens count into every prompt that uses the set."""
+    """Block of the first tool's schema where there are `more`; else of all schemas: their JSON list, or the only one.
+
+    The tokens of all blocks count into every prompt that uses the set.
+    """
+    more: tuple[int, ...] = ()
+    """Blocks of the other tools' schemas. With them each block is one JSON object, in the order of the request: sets
+    that begin with the same tools begin with the same blocks, as in an engine's prefix cache. There are as many names
+    as blocks, or more: an object may be a namespace of several tools."""
+
+    @property
+    def blocks(self) -> tuple[int, ...]:
+        """All of its blocks, in order."""
+        return (self.block, *self.more)
 
 
 class Thread(Struct, frozen=True, omit_defaults=True, tag="thread"):
@@ -226,6 +238,10 @@ class Trace(Struct, frozen=True):
     def message_tokens(self, message_id: int) -> int:
         return sum(self.blocks[b].tokens for b in self.message_blocks(self.messages[message_id]))
 
+    def toolset_tokens(self, toolset: int | None) -> int:
+        """Tokens of a tool set's schemas; 0 for a prompt without tools."""
+        return 0 if toolset is None else sum(self.blocks[b].tokens for b in self.toolsets[toolset].blocks)
+
     def prompts(self) -> Iterator[tuple[Call, Sequence[int]]]:
         """Each call with its prompt's message ids. Costs the sum of the prompts' message counts: not for run time."""
         held: dict[int, tuple[int, ...]] = {}
@@ -243,8 +259,7 @@ class Trace(Struct, frozen=True):
             for message_id in call.append:
                 cumulative.append(cumulative[-1] + self.message_tokens(message_id))
             sums[call.id] = cumulative
-            tools = self.blocks[self.toolsets[call.tools].block].tokens if call.tools is not None else 0
-            out[call.id] = cumulative[-1] + tools
+            out[call.id] = cumulative[-1] + self.toolset_tokens(call.tools)
         return out
 
 

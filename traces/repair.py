@@ -103,7 +103,7 @@ def assemble(
     held.drop(
         held.toolsets,
         "tool set",
-        {t.id: f"block {t.block} is lost" for t in held.toolsets.values() if t.block not in held.blocks},
+        {t.id: f"block {b} is lost" for t in held.toolsets.values() for b in t.blocks if b not in held.blocks},
     )
     calls_before = len(held.calls)
     if 0 not in held.threads and any(c.thread == 0 for c in held.calls.values()):
@@ -281,7 +281,10 @@ def _renumber(header: Header, held: _Lines) -> Trace:
         )
         for x in held.messages.values()
     }
-    held.toolsets = {s[x.id]: replace(x, id=s[x.id], block=b[x.block]) for x in held.toolsets.values()}
+    held.toolsets = {
+        s[x.id]: replace(x, id=s[x.id], block=b[x.block], more=tuple(b[i] for i in x.more))
+        for x in held.toolsets.values()
+    }
     held.threads = {
         t[x.id]: replace(
             x,

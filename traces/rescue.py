@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from windtunnel.traces.model import Block, Call, Message, ToolSet, digest_of
+from windtunnel.traces.model import Block, Call, Message, TextKind, ToolSet, digest_of
 
 
 def lost_messages(
@@ -29,9 +29,10 @@ def lost_blocks(
     toolsets: Mapping[int, ToolSet],
     calls: Mapping[int, Call],
 ) -> dict[int, Block]:
-    """Stand-ins for blocks that messages refer to and the file lacks, by the recorded prompt of their first call."""
+    """Stand-ins for blocks that messages and tool sets refer to and the file lacks, by a recorded prompt of theirs."""
     used = {m.id: used_blocks(m) for m in messages.values()}
-    missing = {b for ids in used.values() for b in ids if b not in blocks}
+    schemas = {b for t in toolsets.values() for b in t.blocks}
+    missing = ({b for ids in used.values() for b in ids} | schemas) - blocks.keys()
     found: dict[int, Block] = {}
     if not missing:
         return found
@@ -43,7 +44,7 @@ def lost_blocks(
         if call.tools is not None:
             if call.tools not in toolsets:
                 continue
-            parts.append(toolsets[call.tools].block)
+            parts += toolsets[call.tools].blocks
         holes = [b for b in parts if b not in blocks and b not in found]
         if not holes or len(set(holes)) < len(holes):
             continue
@@ -52,7 +53,8 @@ def lost_blocks(
             continue
         for i, b in enumerate(holes):
             tokens = left // len(holes) + (left % len(holes) if i == 0 else 0)
-            found[b] = Block(b, digest_of("lost", session, str(b)), "prose", tokens, filler=True, mark="derived")
+            kind: TextKind = "json" if b in schemas else "prose"
+            found[b] = Block(b, digest_of("lost", session, str(b)), kind, tokens, filler=True, mark="derived")
     return found
 
 
@@ -128,9 +130,9 @@ def _tokens(
     """Tokens of a prompt; None where a part of it is not there."""
     total = 0
     if call.tools is not None:
-        if call.tools not in toolsets or toolsets[call.tools].block not in blocks:
+        if call.tools not in toolsets or any(b not in blocks for b in toolsets[call.tools].blocks):
             return None
-        total += blocks[toolsets[call.tools].block].tokens
+        total += sum(blocks[b].tokens for b in toolsets[call.tools].blocks)
     for m in prompt:
         if m not in messages or any(b not in blocks for b in used_blocks(messages[m])):
             return None

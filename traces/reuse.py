@@ -59,8 +59,8 @@ class SeenPrefixes:
                 at.matched = at.tokens
             else:
                 if call.tools is not None:
-                    block = trace.blocks[trace.toolsets[call.tools].block]
-                    at.read(("", block.digest), block.tokens)
+                    for b in trace.toolsets[call.tools].blocks:
+                        at.read(("", trace.blocks[b].digest), trace.blocks[b].tokens)
                 places.append((at.node, at.tokens))
             for message_id in prompt[len(places) - 1 :]:
                 message = trace.messages[message_id]

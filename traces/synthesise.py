@@ -128,7 +128,7 @@ class _Session:
         spawns = _spawn_turns(d, plan, ends)
         system = self._system("main", self.client.system)
         turn = Turn(self.client, 0, self._tools("main", self.client.schemas), messages=(system, self._first_request()))
-        turn.warm = made.blocks[made.toolsets[turn.tools].block].tokens + self.client.system
+        turn.warm = made.prompt_tokens((), turn.tools) + self.client.system
         turn.warm = turn.warm if d.uniform() < 0.8 else 0
         for number in range(plan.calls):
             last = number in ends

@@ -108,7 +108,7 @@ def _sent(trace: Trace, call: Call, first: bool) -> Iterator[Entry]:
         tools = trace.toolsets[call.tools]
         yield Entry(
             "system",
-            f"{len(tools.names)} tools, {count(trace.blocks[tools.block].tokens)} tokens",
+            f"{len(tools.names)} tools, {count(trace.toolset_tokens(call.tools))} tokens",
             ", ".join(tools.names),
         )
     names = (

@@ -29,7 +29,7 @@ SAME = {
     "Block": "id kind tokens filler mark",
     "ToolCall": "arguments",
     "Message": "id role blocks reasoning",
-    "ToolSet": "id block",
+    "ToolSet": "id block more",
     "Thread": "id parent spawn_call spawn_delay_s background",
     "Usage": "prompt cached completion reasoning",
     "Params": "temperature top_p top_k max_tokens",

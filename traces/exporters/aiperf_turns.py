@@ -58,7 +58,7 @@ class _Session:
     def _first(self, call: Call) -> Iterator[dict[str, Any]]:
         messages = self._streams[call.id]
         front = 1 if messages and self._trace.messages[messages[0]].role == "system" else 0
-        tools = [] if call.tools is None else [self._trace.toolsets[call.tools].block]
+        tools = () if call.tools is None else self._trace.toolsets[call.tools].blocks
         system = self._text([*tools, *self._blocks(messages[:front])])
         if system:
             yield {"role": "system", "text": system}

@@ -73,7 +73,7 @@ def prompts(trace: Trace, blocks: BlockIds) -> Iterator[Prompt]:
     """Every call's prompt, in order. A call costs what it does not share with the one it extends."""
     held: list[_Held] = []
     for call, messages in trace.prompts():
-        tools = 0 if call.tools is None else trace.blocks[trace.toolsets[call.tools].block].tokens
+        tools = trace.toolset_tokens(call.tools)
         sums, whole, first = [tools], 0, 0
         base = None if call.base is None else held[call.base]
         if base is not None and base.tools == call.tools:
@@ -95,8 +95,8 @@ def prompts(trace: Trace, blocks: BlockIds) -> Iterator[Prompt]:
 def parts(trace: Trace, tools: int | None, messages: Sequence[int]) -> Iterator[Part]:
     """A prompt's blocks in the order in which most templates show them: tools, then the messages."""
     if tools is not None:
-        block = trace.blocks[trace.toolsets[tools].block]
-        yield block.digest, 0, block.tokens
+        for number in trace.toolsets[tools].blocks:
+            yield trace.blocks[number].digest, 0, trace.blocks[number].tokens
     for message in messages:
         for number in trace.message_blocks(trace.messages[message]):
             yield trace.blocks[number].digest, 0, trace.blocks[number].tokens

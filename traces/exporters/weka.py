@@ -51,9 +51,11 @@ def _front(trace: Trace, calls: Sequence[Call]) -> dict[str, int]:
     if not calls:
         return {"tool_tokens": 0, "system_tokens": 0}
     first = calls[0]
-    tools = 0 if first.tools is None else trace.blocks[trace.toolsets[first.tools].block].tokens
     system = first.append[0] if first.append and trace.messages[first.append[0]].role == "system" else None
-    return {"tool_tokens": tools, "system_tokens": 0 if system is None else trace.message_tokens(system)}
+    return {
+        "tool_tokens": trace.toolset_tokens(first.tools),
+        "system_tokens": 0 if system is None else trace.message_tokens(system),
+    }
 
 
 def _subagent(

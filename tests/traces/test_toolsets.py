@@ -1,0 +1,132 @@
+"""Tool sets with one block for each tool: read, written, mended, counted and shared as far as they begin alike."""
+
+import json
+
+import pytest
+
+from windtunnel.traces.anonymise import anonymise
+from windtunnel.traces.check import faults
+from windtunnel.traces.exporters.blocks import BlockIds, prompts
+from windtunnel.traces.format import encode_trace, fingerprint, read_trace
+from windtunnel.traces.model import Block, Call, Header, Message, Thread, ToolSet, Trace, Usage, digest_of
+from windtunnel.traces.reuse import SeenPrefixes
+
+KEY = bytes(range(32))
+SIZES = {"Agent": 700, "Bash": 1500, "Edit": 300, "ListAgents": 90, "Read": 400}
+
+
+def session(*, prompt=True):
+    """A main agent with four tools and a sub-agent that has the first three of them, then another."""
+    texts = {n: json.dumps({"name": n, "description": f"What {n} does.", "input_schema": {}}) for n in SIZES}
+    blocks = [Block(i, digest_of(texts[n]), "json", SIZES[n], len(texts[n]), texts[n]) for i, n in enumerate(SIZES)]
+    said = ["You are the main agent.", "You are a helper."]
+    blocks += [Block(5 + i, digest_of(t), "prose", 40, len(t), t) for i, t in enumerate(said)]
+    return Trace(
+        header=Header("two"),
+        blocks=tuple(blocks),
+        messages=(Message(0, "user", (5,)), Message(1, "user", (6,))),
+        toolsets=(
+            ToolSet(0, ("Agent", "Bash", "Edit", "ListAgents"), 0, (1, 2, 3)),
+            ToolSet(1, ("Agent", "Bash", "Edit", "Read"), 0, (1, 2, 4)),
+        ),
+        threads=(Thread(0), Thread(1, 0, 0)),
+        calls=(
+            Call(0, 0, (0,), tools=0, usage=Usage(2630 if prompt else None, None, 5)),
+            Call(1, 1, (1,), tools=1, usage=Usage(2940 if prompt else None, None, 5)),
+        ),
+    )
+
+
+@pytest.fixture
+def two():
+    return session()
+
+
+def test_the_tokens_of_all_tools_count(two):
+    assert faults(two) == []
+    assert two.toolset_tokens(0) == 2590
+    assert two.toolset_tokens(None) == 0
+    assert two.prompt_tokens() == {0: 2630, 1: 2940}
+
+
+def test_a_file_of_it_reads_as_it_was(two, tmp_path):
+    path = tmp_path / "two.jsonl"
+    path.write_bytes(encode_trace(two))
+    result = read_trace(path)
+    assert result.problems == ()
+    assert result.traces[0].toolsets == two.toolsets
+    assert result.traces[0].prompt_tokens() == two.prompt_tokens()
+    seen = set()
+    for line in map(json.loads, path.read_bytes().splitlines()):
+        if line["type"] == "block":
+            seen.add(line["id"])
+        if line["type"] == "tools":
+            assert {line["block"], *line["more"]} <= seen
+
+
+def test_a_file_of_one_block_a_set_reads_as_before(tmp_path):
+    """Lines as they were written when a tool set was one block, and the fingerprint that such a trace had."""
+    path = tmp_path / "old.jsonl"
+    path.write_bytes(
+        b'{"type":"trace","id":"old","schema":"windtunnel.trace/1"}\n{"type":"thread","id":0}\n'
+        b'{"type":"block","id":0,"digest":"aa","kind":"json","tokens":9,"text":"[{\\"name\\":\\"Bash\\"}]"}\n'
+        b'{"type":"tools","id":0,"names":["Bash"],"block":0}\n'
+        b'{"type":"block","id":1,"digest":"bb","kind":"prose","tokens":3}\n'
+        b'{"type":"message","id":0,"role":"user","blocks":[1]}\n'
+        b'{"type":"call","id":0,"thread":0,"append":[0],"tools":0,"usage":{"prompt":12}}\n'
+    )
+    result = read_trace(path)
+    assert result.problems == ()
+    trace = result.traces[0]
+    assert (trace.toolsets[0].blocks, trace.toolset_tokens(0), faults(trace)) == ((0,), 9, [])
+    assert b'"block":0}' in encode_trace(trace)
+    assert fingerprint(trace) == "a3a781514483091d"
+
+
+def test_a_lost_tool_is_replaced_by_what_the_sums_say(two, tmp_path):
+    path = tmp_path / "two.jsonl"
+    lines = encode_trace(two).splitlines()
+    at = next(i for i, line in enumerate(lines) if b"What Bash does" in line)
+    path.write_bytes(b"\n".join([*lines[:at], lines[at][:20], *lines[at + 1 :]]))
+    trace = read_trace(path).traces[0]
+    assert faults(trace) == []
+    assert len(trace.calls) == 2
+    assert trace.prompt_tokens() == two.prompt_tokens()
+    assert (trace.blocks[1].tokens, trace.blocks[1].filler, trace.blocks[1].kind) == (1500, True, "json")
+
+
+def test_a_lost_tool_that_nothing_tells_costs_its_calls_and_the_rest_is_renumbered(tmp_path):
+    path = tmp_path / "two.jsonl"
+    lines = encode_trace(session(prompt=False)).splitlines()
+    at = next(i for i, line in enumerate(lines) if b"What ListAgents does" in line)
+    path.write_bytes(b"\n".join([*lines[:at], *lines[at + 1 :]]))
+    result = read_trace(path)
+    trace = result.traces[0]
+    assert faults(trace) == []
+    assert any("tool set 0 is dropped: block 3 is lost" in p.reason for p in result.problems)
+    assert [trace.blocks[b].tokens for t in trace.toolsets for b in t.blocks] in ([], [700, 1500, 300, 400])
+
+
+@pytest.mark.parametrize("more", [(1, 2, 9), (1, 2, 3, 4)])
+def test_a_set_that_names_no_block_or_too_few_tools_is_a_fault(two, more):
+    broken = Trace(two.header, two.blocks, two.messages, (ToolSet(0, two.toolsets[0].names, 0, more),))
+    assert len(faults(broken)) == 1
+    assert "tool set 0" in faults(broken)[0]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_sets_that_begin_alike_share_what_they_begin_with(two, shared):
+    trace = anonymise(two, KEY) if shared else two
+    assert SeenPrefixes().add(trace) == [0, 2500]
+    first, second = prompts(trace, BlockIds(100))
+    assert (first.tokens, second.tokens) == (2630, 2940)
+    assert first.ids[:25] == second.ids[:25]
+    assert first.ids[25] != second.ids[25]
+
+
+def test_anonymised_tools_are_keyed_each(two):
+    shared = anonymise(two, KEY)
+    assert shared.toolsets[0].blocks == (0, 1, 2, 3)
+    assert shared.prompt_tokens() == two.prompt_tokens()
+    assert {b.digest for b in shared.blocks}.isdisjoint({b.digest for b in two.blocks})
+    assert b"What Bash does" not in encode_trace(shared)
