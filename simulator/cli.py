@@ -116,7 +116,10 @@ def traces_list(sources: tuple[str, ...], as_json: bool) -> None:
 @click.argument("source")
 @click.option("--json", "as_json", is_flag=True)
 def traces_show(source: str, as_json: bool) -> None:
-    """Show one session along time, its sub-agents as lanes, and then call by call."""
+    """Show one session along time and by calls.
+
+    Every agent has a lane; folded stretches say how long nothing was in flight. Then a line for every call.
+    """
     from windtunnel.simulator.cli_traces_look import show_command
 
     sys.exit(show_command(source, as_json=as_json))
@@ -126,7 +129,11 @@ def traces_show(source: str, as_json: bool) -> None:
 @click.argument("sources", nargs=-1)
 @click.option("--json", "as_json", is_flag=True)
 def traces_stats(sources: tuple[str, ...], as_json: bool) -> None:
-    """What sessions are like: sizes, times, tools, reuse, duty cycle (default: the bundled library)."""
+    """What sessions are like.
+
+    Turns, context, output, tool times, waits, reuse, duty cycle at several idle caps, and what of it is a guess
+    (default: the bundled library).
+    """
     from windtunnel.simulator.cli_traces_look import stats_command
 
     sys.exit(stats_command(sources, as_json=as_json))

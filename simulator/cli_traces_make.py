@@ -18,7 +18,11 @@ MODES: dict[str, Mode] = {"filter": "filter", "scale": "scale", "compact": "comp
 @click.option("--format", "form", metavar="NAME", help="Read the sources as this format instead of finding out.")
 @click.option("--json", "as_json", is_flag=True)
 def validate(sources: tuple[str, ...], form: str | None, as_json: bool) -> None:
-    """Check traces and logs: format faults, broken promises, contradictions. Exit 1 when there are some."""
+    """Check traces and logs for faults.
+
+    Damaged lines, broken promises of the format, and what cannot have happened, one a line as FILE:LINE: REASON. Exit 1
+    when there are some.
+    """
     sys.exit(validate_command(sources, form, as_json=as_json))
 
 
@@ -59,7 +63,9 @@ def validate_command(sources: Sequence[str], form: str | None = None, *, as_json
 def fit(
     sources: tuple[str, ...], max_context: str, mode: str, max_output: str | None, out: Path, as_json: bool
 ) -> None:
-    """Make sessions fit a context and write them (default: the bundled library).
+    """Make sessions fit a context.
+
+    Each is written as it is, made to fit, or left out; without SOURCES those of the bundled library.
 
     \b
       windtunnel traces fit ~/.claude/projects --max-context 32k --fit compact --out small
@@ -116,10 +122,11 @@ def fit_command(
 @click.option("--out", "-o", type=click.Path(path_type=Path), required=True, help="Folder to write the traces to.")
 @click.option("--json", "as_json", is_flag=True, help="Print both profiles as JSON.")
 def synth(sources: tuple[str, ...], sessions: int, seed: int, out: Path, as_json: bool) -> None:
-    """Make up sessions like given ones: shape only, nobody's (default: like the bundled library).
+    """Make up sessions like given ones.
 
-    Lengths, growth, outputs, tools and their times, sub-agents and waits for the user follow the given sessions; no
-    text, digest or own tool name of theirs is kept.
+    They are shape only and nobody's; without SOURCES they are like the bundled library. Lengths, growth, outputs, tools
+    and their times, sub-agents and waits for the user follow the given sessions; no text, digest or own tool name of
+    theirs is kept.
 
     \b
       windtunnel traces synth ~/.claude/projects --sessions 200 --out made

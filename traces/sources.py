@@ -107,6 +107,8 @@ def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
     found = _read(own, seen)
     if len(own) < len(files):
         ours = {str(p) for p in own}
+        if own:  # that nothing else in the folder can be imported is no fault of it: a recording has more files
+            ours.add(str(path))
         other = _imported(path)
         found = Loaded(
             found.traces + other.traces,

@@ -35,6 +35,15 @@ def test_a_file_and_a_folder(small, tmp_path):
     assert load([str(tmp_path)]).traces == (small, other)
 
 
+def test_other_files_beside_traces_are_no_problem(small, tmp_path):
+    """A recording's folder has traces and a run's own files."""
+    write_trace(small, tmp_path / "traces" / "a.jsonl.zst")
+    (tmp_path / "events.jsonl").write_text('{"type": "heartbeat", "t": 1}\n')
+    (tmp_path / "run.json").write_text("{}")
+    loaded = load([f"{tmp_path}/"])
+    assert (loaded.traces, loaded.problems) == ((small,), ())
+
+
 def test_a_file_named_twice_counts_once(small, tmp_path):
     write_trace(small, tmp_path / "a.jsonl")
     assert len(load([str(tmp_path / "a.jsonl"), str(tmp_path)]).traces) == 1
