@@ -1,6 +1,7 @@
 """A session call by call: what went in, what came out, what it led to, and what the next call waited for."""
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.traces.model import Call, CallKind, Cause, Trace, Wait
 from windtunnel.traces.profile import prompt_sizes
@@ -52,6 +53,8 @@ class TurnRow(Struct, frozen=True):
     waits: tuple[Pause, ...]
     """Before the thread's next call."""
     joins: tuple[int, ...]
+    starts: tuple[int, ...] = ()
+    """Sub-agents that started here by no recorded tool run."""
 
 
 def turn_rows(trace: Trace) -> list[TurnRow]:
@@ -66,12 +69,18 @@ def turn_rows(trace: Trace) -> list[TurnRow]:
     for run in trace.tool_runs:
         seconds = _between(run.start_s, run.end_s)
         tools.setdefault(run.call, []).append(ToolUse(run.name, seconds, run.error, run.thread))
+    linked = {run.thread for run in trace.tool_runs}
+    starts: dict[int, tuple[int, ...]] = {}
+    for thread in trace.threads:
+        if thread.spawn_call is not None and thread.id not in linked:
+            starts[thread.spawn_call] = (*starts.get(thread.spawn_call, ()), thread.id)
     out = []
     for call in trace.calls:
         after = following.get(call.id)
         pauses = () if after is None else tuple(_pause(w) for w in waits.get(after, ()))
         uses = tuple(tools.get(call.id, ())) or _asked(trace, call)
-        out.append(_row(call, prompts[call.id], seen[call.id], uses, pauses))
+        row = _row(call, prompts[call.id], seen[call.id], uses, pauses)
+        out.append(replace(row, starts=starts.get(call.id, ())))
     return out
 
 

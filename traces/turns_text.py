@@ -70,7 +70,8 @@ def _then(row: TurnRow, pen: Pen, room: int, *, wide: bool) -> str:
     head = f"[{', '.join(notes)}] " if notes else ""
     waits = [_wait(w, row.tools) for w in row.waits]
     tail = "  ".join(w for w in waits if w)
-    tools = head + _tools(row.tools, pen)
+    parts = [_tools(row.tools, pen), *([_started(row.starts, pen)] if row.starts else [])]
+    tools = head + ", ".join(part for part in parts if part)
     if tail and len(tools) + 2 + len(tail) > room:
         tail = pen.cut(tail, room)
         tools = pen.cut(tools, room - 2 - len(tail)) if room - 2 - len(tail) > 4 else ""
@@ -91,13 +92,17 @@ def _tools(uses: Sequence[ToolUse], pen: Pen) -> str:
         started = [use.thread for use in same if use.thread is not None]
         known = [use.seconds for use in same if use.seconds is not None]
         if started:
-            text += f" {pen.pick(chr(0x2192), '->')}" + ",".join(f"#{thread}" for thread in started)
+            text += f" {_started(started, pen)}"
         elif known:
             text += f" {duration(max(known))}"
         failed = sum(use.error for use in same)
         text += "!" if failed else ""
         parts.append(text)
     return ", ".join(parts)
+
+
+def _started(threads: Sequence[int], pen: Pen) -> str:
+    return pen.pick("\u2192", "->") + ",".join(f"#{thread}" for thread in threads)
 
 
 def _wait(wait: Pause, tools: Sequence[ToolUse]) -> str:

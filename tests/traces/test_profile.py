@@ -123,6 +123,15 @@ def test_two_profiles_side_by_side():
     assert any(line.startswith("duty cycle, gaps at most 10 s") for line in lines)
 
 
+def test_reuse_across_the_sessions_of_a_published_workload(recorded):
+    """ground_truth.json: 77,953 of the 121,877 blocks of all requests were at the front of an earlier one."""
+    traces = load([str(recorded / "mooncake/synthetic_trace.jsonl")]).traces
+    p = profile(traces)
+    assert (p.calls, p.prompt_tokens, p.reused_share) == (3993, 61_194_628, 0.0)
+    assert p.reused_across_share == pytest.approx(77_953 / 121_877, abs=0.015)
+    assert (p.cached_share, p.duty) == (None, ())
+
+
 def test_a_recorded_session(recorded):
     """The largest one with sub-agents of those at hand, against its independent counts."""
     traces = load([str(recorded / "claude-code/spotter")]).traces

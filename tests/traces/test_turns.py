@@ -24,6 +24,13 @@ def test_a_row_says_what_went_in_and_what_came_of_it(small):
     assert (last.kind, last.aborted, last.new, last.missed) == ("compaction", True, 25, 7)
 
 
+def test_sub_agents_that_no_tool_run_tells_of(small):
+    trace = replace(small, tool_runs=small.tool_runs[:1])
+    row = turn_rows(trace)[0]
+    assert (row.starts, [t.thread for t in row.tools]) == ((1,), [None])
+    assert "Read 0.10s!, \u2192#1" in turn_lines(trace, [row], Pen(100))[1]
+
+
 def test_tools_without_a_recorded_run_are_those_the_output_asks_for(small):
     row = turn_rows(replace(small, tool_runs=()))[0]
     assert row.tools == (ToolUse("Read", None), ToolUse("Task", None))
