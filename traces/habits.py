@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from windtunnel.traces.behaviour import CLIENTS
-from windtunnel.traces.known_names import AGENTS, TOOLS, VERSION, is_public_model
+from windtunnel.traces.known_names import AGENTS, STOPS, TOOLS, VERSION, is_public_model
 from windtunnel.traces.model import Block, Call, Cause, Message, Thread, Trace, Wait
 from windtunnel.traces.profile import SHRUNK, prompt_sizes
 
@@ -214,7 +214,7 @@ class _Reader:
             first_s=_between(call.start_s, call.first_s),
             took_s=_between(call.start_s, call.end_s),
             cached=None if cached is None or base <= 0 or cached < 0 else cached / base,
-            stop=call.stop,
+            stop=call.stop if call.stop in STOPS else None,
             compaction=call.kind == "compaction",
             resumes_at=self.prompts[after.id] if after is not None and rewritten else None,
             starts=self.starts.get(call.id, ()),

@@ -42,7 +42,7 @@ def test_names_of_their_own_are_numbered(small):
         small.messages[2], tool_calls=tuple(replace(c, name="billing_lookup") for c in small.messages[2].tool_calls)
     )
     header = replace(small.header, agent="acme-internal-bot", models=("acme-secret-finetune",))
-    calls = tuple(replace(c, model="acme-secret-finetune") for c in small.calls)
+    calls = tuple(replace(c, model="acme-secret-finetune", stop="billing quota of the team") for c in small.calls)
     messages = (*small.messages[:2], own, *small.messages[3:])
     runs = tuple(
         ToolRun(r.call, r.tool_call_id, "billing_lookup", r.start_s, r.end_s, r.thread) for r in small.tool_runs
