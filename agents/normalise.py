@@ -30,7 +30,7 @@ from collections import Counter
 from windtunnel.agents import schemas
 from windtunnel.agents.contents import Contents
 from windtunnel.agents.nodes import Node, Piece, Tip
-from windtunnel.agents.rendering import Rendering
+from windtunnel.agents.rendering import Rendering, offered_tools, text_key
 from windtunnel.agents.writer import MessageWriter
 from windtunnel.traces.client_lines import is_billing_line
 from windtunnel.traces.model import Message, Role, ToolSet, Trace
@@ -70,42 +70,41 @@ class ChatTree:
             node.tokens = fixed
             return node
         toolset = self.trace.toolsets[tools]
-        cost = self._as_schemas(toolset)
-        if cost is None:
+        pieces = self._as_schemas(toolset)
+        if pieces is None:
             return self._as_text(toolset)
-        block = self.trace.blocks[toolset.block]
-        node = Node(None, -1, Tip(debt=fixed + cost - block.tokens))
-        node.pieces = (Piece(f"tools:{block.digest}", cost),)
+        cost = sum(piece.tokens for piece in pieces)
+        node = Node(None, -1, Tip(debt=fixed + cost - self.trace.toolset_tokens(tools)))
+        node.pieces = pieces
         node.tokens = fixed + cost
         return node
 
-    def _as_schemas(self, toolset: ToolSet) -> int | None:
-        """Tokens of the set as `tools`; None when it has to go as text."""
-        block = self.trace.blocks[toolset.block]
-        if block.text is None:
+    def _as_schemas(self, toolset: ToolSet) -> tuple[Piece, ...] | None:
+        """The set as `tools`; None when it has to go as text."""
+        tools = offered_tools(self.trace, toolset)
+        if tools is None:
             return None
-        text = schemas.clean(block.text)
-        tools = schemas.openai_tools(text)
-        rendered = schemas.rendered_tools(text)
-        if tools is None or rendered is None:
-            return None
-        measured = self.rendering.measured_tokens(rendered)
-        if measured is None:
-            measured = round(len(rendered) / self.rendering.calibration.ratio["json"])
-        cost = measured + self.rendering.tools_overhead + self.rendering.salt_tokens
+        lines = [schemas.rendered_tool(tool) for tool in tools]
+        cost = self._json_tokens(schemas.rendered_tools(tools))
+        cost += self.rendering.tools_overhead + self.rendering.salt_tokens
         share, tokens = TOOLS_EXCESS
-        if cost > block.tokens * (1 + share) + tokens:
+        if cost > self.trace.toolset_tokens(toolset.id) * (1 + share) + tokens:
             return None
         self.schemas[toolset.id] = Schemas(tools)
-        return cost
+        front = Piece("tools", max(0, self.rendering.tools_overhead) + self.rendering.salt_tokens)
+        return _summing_to(cost, [front, *(Piece(f"tool:{text_key(line)}", self._json_tokens(line)) for line in lines)])
+
+    def _json_tokens(self, text: str) -> int:
+        measured = self.rendering.measured_tokens(text)
+        return round(len(text) / self.rendering.calibration.ratio["json"]) if measured is None else measured
 
     def _as_text(self, toolset: ToolSet) -> Node:
         self.changes["tools_as_system_text"] += 1
         fixed = self.rendering.fixed_overhead
         w = MessageWriter(self.rendering, self.contents, Tip(debt=fixed))
         w.open("system")
-        w.texts((toolset.block,), least=1)
-        return w.node(None, -1, self.trace.blocks[toolset.block].tokens, before=fixed)
+        w.texts(toolset.blocks, least=1, whole=True)
+        return w.node(None, -1, self.trace.toolset_tokens(toolset.id), before=fixed)
 
     def extend(self, parent: Node, message: int) -> Node:
         m = self.trace.messages[message]
@@ -153,3 +152,20 @@ class ChatTree:
         if w.kind != "tool":
             w.insert_user()
         return w.written() + w.close, w.spent
+
+
+def _summing_to(total: int, pieces: list[Piece]) -> tuple[Piece, ...]:
+    """The pieces, the last ones less or one more where they do not sum up: each of the others depends on itself alone.
+
+    So two sets that begin with the same tools begin with the same pieces.
+    """
+    pieces = [piece for piece in pieces if piece.tokens]
+    rest = total - sum(piece.tokens for piece in pieces)
+    if rest > 0:
+        pieces.append(Piece("tools end", rest))
+    while rest < 0 and pieces:
+        last = pieces.pop()
+        rest += last.tokens
+        if rest > 0:
+            pieces.append(Piece(last.key, rest))
+    return tuple(pieces)

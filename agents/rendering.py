@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from windtunnel.agents import schemas
-from windtunnel.traces.model import Trace, digest_of
+from windtunnel.traces.model import ToolSet, Trace, digest_of
 from windtunnel.traces.text import Calibration
 
 TYPICAL_MESSAGE = 5
@@ -55,24 +55,31 @@ def text_key(text: str) -> str:
     return digest_of(text)
 
 
+def offered_tools(trace: Trace, toolset: ToolSet) -> list[dict[str, Any]] | None:
+    """The tools of a set as a request carries them; None where a schema was not recorded or none can be used."""
+    texts = [trace.blocks[b].text for b in toolset.blocks]
+    if any(text is None for text in texts):
+        return None
+    return [tool for text in texts for tool in schemas.openai_tools(schemas.clean(text or "")) or ()] or None
+
+
 def texts_to_measure(traces: Iterable[Trace]) -> dict[str, str]:
     """All recorded texts as they will be rendered, by key: what a run has to count once with the served tokenizer."""
     out: dict[str, str] = {}
     for trace in traces:
         arguments = {call.arguments for message in trace.messages for call in message.tool_calls}
-        tools = {toolset.block for toolset in trace.toolsets}
+        for toolset in trace.toolsets:
+            tools = offered_tools(trace, toolset) or []
+            lines = [schemas.rendered_tools(tools), *map(schemas.rendered_tool, tools)] if tools else []
+            out |= {text_key(rendered): rendered for rendered in lines}
         for block in trace.blocks:
             if block.text is None:
                 continue
             text = schemas.clean(block.text)
-            if block.id in tools:
-                rendered = schemas.rendered_tools(text)
-                if rendered is not None:
-                    out.setdefault(text_key(rendered), rendered)
             if block.id in arguments:
-                rendered = schemas.rendered_arguments(text)
-                if rendered is not None:
-                    out.setdefault(text_key(rendered), rendered)
+                written = schemas.rendered_arguments(text)
+                if written is not None:
+                    out.setdefault(text_key(written), written)
                     continue
             out.setdefault(text_key(text), text)
     return out

@@ -99,14 +99,16 @@ def with_string(value: dict[str, Any], path: list[Any], text: str) -> dict[str, 
 
 
 def openai_tools(text: str) -> list[dict[str, Any]] | None:
-    """Recorded schemas (OpenAI chat, OpenAI responses or Anthropic shape) as OpenAI chat tools; None when unusable."""
+    """Recorded schemas (OpenAI chat, OpenAI responses or Anthropic shape) as OpenAI chat tools; None when unusable.
+
+    The text is one schema or a list of them.
+    """
     try:
         value = json.loads(text, strict=False)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(value, list):
-        return None
-    out = [tool for tool in (_openai_tool(item) for item in value) if tool is not None]
+    items = value if isinstance(value, list) else [value]
+    out = [tool for tool in (_openai_tool(item) for item in items) if tool is not None]
     return out or None
 
 
@@ -132,7 +134,13 @@ def _openai_tool(item: Any) -> dict[str, Any] | None:
     }
 
 
-def rendered_tools(text: str) -> str | None:
-    """Tool schemas roughly as a template writes them: one JSON object a line."""
-    tools = openai_tools(text)
-    return None if tools is None else "\n".join(dumps(tool) for tool in tools)
+def rendered_tool(tool: dict[str, Any]) -> str:
+    """A tool roughly as a template writes it: its JSON on a line. The line's end goes with it, as tokenizers merge it
+    with the brackets before it and not with what follows.
+    """
+    return dumps(tool) + "\n"
+
+
+def rendered_tools(tools: list[dict[str, Any]]) -> str:
+    """All tools of a request, a line each."""
+    return "".join(map(rendered_tool, tools)).removesuffix("\n")

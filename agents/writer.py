@@ -80,15 +80,16 @@ class MessageWriter:
         self._fill_slots(role)
         self._end_frame()
 
-    def texts(self, blocks: Sequence[int], *, least: int, calls: int = 0) -> None:
+    def texts(self, blocks: Sequence[int], *, least: int, calls: int = 0, whole: bool = False) -> None:
         """The content: so many tokens that the whole prompt has as many as recorded, at least `least`.
 
-        What has been spent on other things is taken off the longest text first; what is missing is added to it.
+        What has been spent on other things is taken off the longest text first; what is missing is added to it. With
+        `whole` that is left to the messages that follow, and these texts stay what they are in any other prompt.
         """
         known = self.contents.trace.blocks
         sizes = {b: known[b].tokens for b in blocks if known[b].tokens > 0}
         recorded = sum(sizes.values())
-        target = max(least, recorded - self._debt() - self._call_overhead(calls))
+        target = max(least, recorded if whole else recorded - self._debt() - self._call_overhead(calls))
         change = target - recorded
         for block in sorted(sizes, key=lambda b: -sizes[b]):
             step = max(change, -sizes[block])

@@ -102,7 +102,7 @@ class ToolSet(Struct, frozen=True, omit_defaults=True, tag="tools"):
     id: int
     names: tuple[str, ...]
     block: int
-    """Block of the first tool's schema where there are `more`; else of all schemas: their JSON list, or the only one.
+    """Block of the first tool's schema where there are `more`; else of all schemas' JSON text (a list).
 
     The tokens of all blocks count into every prompt that uses the set.
     """

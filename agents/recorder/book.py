@@ -6,7 +6,7 @@ call to call, and the blocks of a prompt always sum to the prompt.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +39,12 @@ class _Ledger(Ledger):
         self.toolsets = list(trace.toolsets)
         self._known = {(b.digest, b.tokens): b.id for b in reversed(trace.blocks)}
         self._tokens = [trace.message_tokens(m.id) for m in trace.messages]
+        for block in (trace.blocks[b] for tools in trace.toolsets for b in tools.blocks):
+            self.tool_tokens.setdefault(block.digest, block.tokens)
+
+    def schemas(self, toolset: int) -> tuple[str, ...]:
+        """Digests of a tool set's schemas."""
+        return tuple(self.blocks[b].digest for b in self.toolsets[toolset].blocks)
 
 
 class Book:
@@ -48,12 +54,15 @@ class Book:
         """(print, thought) to message."""
         self._prints: dict[str, int] = {}
         """Print to the message that was written with it first, reasoning or not."""
-        self._tools: dict[str, int] = {}
+        self._tools: dict[tuple[str, ...], int] = {}
+        """Tool sets by their schemas' digests."""
+        self._schemas: dict[str, tuple[str, ...]] = {}
+        """Digest of all schemas' text to the digests of each."""
         self._own: dict[tuple[int, str, str], int] = {}
         """(thread, print, thought) to a message that counts otherwise there than elsewhere in the session."""
         self._prompts: dict[int, deque[tuple[tuple[tuple[str, str], ...], tuple[int, ...]]]] = {}
         """The latest prompts of each thread: their messages' prints and thoughts, and ids."""
-        self._own_tools: dict[tuple[int, str], int] = {}
+        self._own_tools: dict[tuple[int, tuple[str, ...]], int] = {}
         self._ratio = 1.0
         """Counted tokens per estimated one, of what was settled last."""
         self._fillers = 0
@@ -67,14 +76,14 @@ class Book:
             self._ids.setdefault((s.print, s.thought), message.id)
             self._prints.setdefault(s.print, message.id)
         for tools in trace.toolsets:
-            self._tools.setdefault(trace.blocks[tools.block].digest, tools.id)
+            self._tools.setdefault(self.ledger.schemas(tools.id), tools.id)
 
     def seen(self, thread: int, messages: tuple[int, ...], prints: Sequence[Said], tools: int | None) -> None:
         """A prompt of the thread that has been entered."""
         if tools is not None:
-            digest = self.ledger.blocks[self.ledger.toolsets[tools].block].digest
-            if self._tools.setdefault(digest, tools) != tools:
-                self._own_tools[thread, digest] = tools
+            key = self.ledger.schemas(tools)
+            if self._tools.setdefault(key, tools) != tools:
+                self._own_tools[thread, key] = tools
         self._prompts.setdefault(thread, deque(maxlen=KEPT_PROMPTS)).append((tuple(_keys(prints)), messages))
 
     def fresh_lines(self) -> Iterator[Line]:
@@ -95,27 +104,31 @@ class Book:
         """Enter a thread's prompt; `counted` are its tokens, None where nobody counted them."""
         ids = self._standing(thread, asked)
         tools = None if schemas is None else self._known_tools(thread, schemas)
-        new = schemas is not None and tools is None
+        each = () if schemas is None or tools is not None else schemas.each()
+        same = self.ledger.tool_tokens if each else {}
+        """Tools that another set has too keep their tokens, so that sets that begin alike share that."""
         open_ = [i for i, known in enumerate(ids) if known is None]
         room = None
         if counted is not None:
             held = sum(self.ledger.tokens(m) for m in ids if m is not None) + self.ledger.toolset_tokens(tools)
-            room = counted - held
+            room = counted - held - sum(same.get(p.digest, 0) for p in each)
             at = len(ids)
-            while at > 0 and _short(room, self._least(asked, open_, new=new)):
+            while at > 0 and _short(room, self._least(asked, open_, _fresh(each, same))):
                 at -= 1  # what is known is too long, or nothing is new to take the difference: settle older text anew
                 known = ids[at]
                 if known is not None:
                     room += self.ledger.tokens(known)
                     ids[at] = None
                     open_.insert(0, at)
-            if tools is not None and room < self._least(asked, open_, new=new):
-                room += self.ledger.toolset_tokens(tools)
-                tools, new = None, True
+            if schemas is not None and room < self._least(asked, open_, _fresh(each, same)):
+                room += self.ledger.toolset_tokens(tools) + sum(same.get(p.digest, 0) for p in each)
+                tools, each, same = None, schemas.each(), {}
         drafts = [asked[i].draft for i in open_]
-        size, counts = self._settled(drafts, schemas if new else None, room)
-        if new and schemas is not None:
-            tools = self.ledger.toolset(schemas.names, replace(schemas.piece, tokens=size))
+        sizes, counts = self._settled(drafts, _fresh(each, same), room)
+        if schemas is not None and each:
+            left = iter(sizes)
+            sized = [replace(p, tokens=same[p.digest] if p.digest in same else next(left)) for p in each]
+            tools = self.ledger.toolset(schemas.names, sized)
         for i, draft in zip(open_, _counted(drafts, counts), strict=True):
             ids[i] = self._enter(thread, asked[i], draft)
         messages = tuple(m for m in ids if m is not None)
@@ -155,8 +168,14 @@ class Book:
         return [*best, *(self._known(thread, s) for s in asked[len(best) :])]
 
     def _known_tools(self, thread: int, schemas: ToolSchemas) -> int | None:
-        digest = schemas.piece.digest
-        return self._own_tools.get((thread, digest), self._tools.get(digest))
+        whole = schemas.piece.digest
+        if whole not in self._schemas:
+            self._schemas[whole] = tuple(p.digest for p in schemas.each())
+        for key in (self._schemas[whole], (whole,)):  # in an older recording all schemas are one text
+            known = self._own_tools.get((thread, key), self._tools.get(key))
+            if known is not None:
+                return known
+        return None
 
     def _known(self, thread: int, s: Said) -> int | None:
         exact = self._own.get((thread, s.print, s.thought), self._ids.get((s.print, s.thought)))
@@ -171,13 +190,15 @@ class Book:
         self._prints.setdefault(s.print, message)
         return message
 
-    def _least(self, asked: Sequence[Said], open_: Sequence[int], *, new: bool) -> int:
-        return sum(len(_pieces(asked[i].draft)) for i in open_) + int(new)
+    def _least(self, asked: Sequence[Said], open_: Sequence[int], tools: Sequence[Piece]) -> int:
+        return sum(len(_pieces(asked[i].draft)) for i in open_) + len(tools)
 
-    def _settled(self, drafts: Sequence[Draft], schemas: ToolSchemas | None, room: int | None) -> tuple[int, list[int]]:
-        """Tokens of the tool set, where it is new, and of each piece, at least one for each."""
+    def _settled(
+        self, drafts: Sequence[Draft], schemas: Sequence[Piece], room: int | None
+    ) -> tuple[list[int], list[int]]:
+        """Tokens of each tool that is new, and of each piece, at least one for each."""
         weights = [max(1, p.tokens) for d in drafts for p in _pieces(d)]
-        tools = [] if schemas is None else [max(1, schemas.piece.tokens)]
+        tools = [max(1, p.tokens) for p in schemas]
         if room is None:
             counts = [max(1, round(w * self._ratio)) for w in tools + weights]
         else:
@@ -186,11 +207,16 @@ class Book:
             counts = [n + (1 if i < least else 0) for i, n in enumerate(spare)]
             if counts:
                 self._ratio = max(0.2, min(5.0, sum(counts) / sum(tools + weights)))
-        return (counts[0], counts[1:]) if tools else (0, counts)
+        return counts[: len(tools)], counts[len(tools) :]
 
 
 def _keys(asked: Sequence[Said]) -> Iterator[tuple[str, str]]:
     return ((s.print, s.thought) for s in asked)
+
+
+def _fresh(tools: Sequence[Piece], settled: Mapping[str, int]) -> list[Piece]:
+    """The tools that no set has had before."""
+    return [p for p in tools if p.digest not in settled]
 
 
 def _short(room: int, least: int) -> bool:

@@ -151,19 +151,35 @@ class Context:
             return None
         known = self._tools.get(schemas.piece.digest)
         if known is None:
-            tokens = schemas.piece.tokens
-            if turn.want is not None:
-                room = turn.want - (0 if turn.reset else self._sums[-1])
-                others = sum(d.visible() for d in turn.drafts)
-                if tokens + others > room:
-                    tokens = share(max(room, 0), [tokens, others])[0]
-            if tokens <= 0:
+            pieces = self._sized(schemas.each(), turn)
+            if not any(p.tokens for p in pieces):
                 return None
-            known = self._ledger.toolset(schemas.names, replace(schemas.piece, tokens=tokens))
+            known = self._ledger.toolset(schemas.names, pieces)
             self._tools[schemas.piece.digest] = known
         if turn.want is not None and self._ledger.toolset_tokens(known) >= turn.want:
             return None
         return known
+
+    def _sized(self, tools: Sequence[Piece], turn: Turn) -> list[Piece]:
+        """The tools with tokens that fit in the prompt beside its text.
+
+        A tool that another set has too keeps its tokens where it can: sets that begin alike are to share that.
+        """
+        settled = [self._ledger.tool_tokens.get(p.digest) for p in tools]
+        if turn.want is not None:
+            room = max(0, turn.want - (0 if turn.reset else self._sums[-1]))
+            if room <= sum(known or 0 for known in settled):
+                settled = [None] * len(tools)
+            room -= sum(known or 0 for known in settled)
+            new = [p.tokens for p, known in zip(tools, settled, strict=True) if known is None]
+            others = sum(d.visible() for d in turn.drafts)
+            if new and sum(new) + others > room:
+                new = share(share(room, [sum(new), others])[0], new)
+            left = iter(new)
+            settled = [next(left) if known is None else known for known in settled]
+        return [
+            replace(p, tokens=p.tokens if known is None else known) for p, known in zip(tools, settled, strict=True)
+        ]
 
     def _reasoning_explains(self, target: int, visible: int) -> bool:
         dropped = sum(self._ledger.reasoning_tokens(m) for m in self._ids[self._turn_began :])

@@ -1,6 +1,6 @@
 """The store of one trace being imported: blocks, messages and tool sets, each once, cut where a prompt was cut."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,6 +27,8 @@ class Ledger:
         self.blocks: list[Block] = []
         self.messages: list[Message] = []
         self.toolsets: list[ToolSet] = []
+        self.tool_tokens: dict[str, int] = {}
+        """Tokens of each tool's schema, by its digest, as settled by the first set that has it."""
         self._known: dict[tuple[str, int], int] = {}
         self._tokens: list[int] = []
         self._changes = 0
@@ -64,12 +66,15 @@ class Ledger:
             )
         )
 
-    def toolset(self, names: tuple[str, ...], piece: Piece) -> int:
-        block = self.block(piece)
+    def toolset(self, names: tuple[str, ...], pieces: Sequence[Piece]) -> int:
+        """The set of these tools: a piece for each, or one for all."""
+        for piece in pieces:
+            self.tool_tokens.setdefault(piece.digest, piece.tokens)
+        blocks = tuple(self.block(piece) for piece in pieces)
         for known in self.toolsets:
-            if known.block == block and known.names == names:
+            if known.blocks == blocks and known.names == names:
                 return known.id
-        self.toolsets.append(ToolSet(len(self.toolsets), names, block))
+        self.toolsets.append(ToolSet(len(self.toolsets), names, blocks[0], blocks[1:]))
         return len(self.toolsets) - 1
 
     def tokens(self, message: int) -> int:
@@ -79,7 +84,7 @@ class Ledger:
         return self.messages[message].role
 
     def toolset_tokens(self, toolset: int | None) -> int:
-        return 0 if toolset is None else self.blocks[self.toolsets[toolset].block].tokens
+        return 0 if toolset is None else sum(self.blocks[b].tokens for b in self.toolsets[toolset].blocks)
 
     def reasoning_tokens(self, message: int) -> int:
         return sum(self.blocks[b].tokens for b in self.messages[message].reasoning)

@@ -11,6 +11,7 @@ import re
 
 from msgspec import Struct
 
+from windtunnel.traces.importers.records import dumps, parse_json
 from windtunnel.traces.model import CallKind, Mark, Role, TextKind, digest_of
 from windtunnel.traces.text import estimate_tokens, kind_of
 
@@ -63,6 +64,22 @@ class Draft(Struct, frozen=True):
 class ToolSchemas(Struct, frozen=True):
     names: tuple[str, ...]
     piece: Piece
+    """The JSON text of all of them."""
+
+    def each(self) -> tuple[Piece, ...]:
+        """A piece for each tool, without marks of a provider's cache; the whole text where it is no list of tools.
+
+        A namespace is one piece with several names.
+        """
+        try:
+            value = parse_json((self.piece.text or "").encode("utf-8", "surrogatepass"))
+        except ValueError:
+            return (self.piece,)
+        tools = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+        if not isinstance(value, list) or not 1 < len(tools) == len(value) <= len(self.names):
+            return (self.piece,)
+        bare = ({k: v for k, v in tool.items() if k != "cache_control"} for tool in tools)
+        return tuple(text_piece(dumps(tool), "json") for tool in bare)
 
 
 class Tool(Struct):
