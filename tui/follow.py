@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from windtunnel.agents.events import CallEnd, Event
+from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, CallLine
 from windtunnel.simulator.results.liveness import last_written, state
@@ -138,7 +139,7 @@ class Follower:
                 self._conclude()
                 self.ending = self.fold.status
             return
-        if "engine" not in self.folder.run:
+        if "engine" not in self.folder.run or is_recording(self.folder.run):
             self._head = head_of(self.folder.reload(), self.folder.path.name)
             self.fold.run = self.folder.run
         self._conclude()
@@ -167,7 +168,7 @@ class Follower:
             if activity.state in BUSY:
                 call = self.plans.calls.get((agent, activity.thread))
                 turns.append(_running(activity, call.pinned_tokens if call is not None else 0))
-        trace, note = self.traces.get(self.folder.run, row.trace)
+        trace, note = self.traces.get(self.folder, row.trace)
         return Story(
             row=shown,
             session=row.session,
@@ -183,7 +184,7 @@ class Follower:
     def wait_for_trace(self, agent: int) -> None:
         """Blocks until the agent's trace has been read: for pictures."""
         if agent < len(self.fold.agents):
-            self.traces.wait(self.folder.run, self.fold.agents[agent].row.trace)
+            self.traces.wait(self.folder, self.fold.agents[agent].row.trace)
 
     def close(self) -> None:
         self.tail.close()

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from windtunnel.agents.events import CallStart, Event, WaitStart
+from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold import Row as FoldRow
 from windtunnel.simulator.results.summary_model import Distribution, Summary
@@ -44,6 +45,9 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
     hardware = emulation.get("gpu") or engine.get("gpu") or _dict(run.get("gpu")).get("name") or ""
     traces = config.get("traces")
     source = ", ".join(_short(str(t)) for t in traces) if isinstance(traces, list) else ""
+    recording = is_recording(dict(run))
+    if recording:
+        source = f"recording {str(run.get('target') or '').rpartition('://')[2]}".strip()
     duration = config.get("duration_s")
     return View(
         run=name,
@@ -53,6 +57,7 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
         model=str(engine.get("model") or config.get("model") or "").rstrip("/").rpartition("/")[2],
         hardware=str(hardware),
         emulated=bool(engine.get("emulated")),
+        recording=recording,
         total_s=float(duration) if isinstance(duration, int | float) else None,
     )
 
@@ -83,12 +88,13 @@ def view_of(
     note = fold.phase_note or (fold.notes[-1].text if fold.notes else "")
     view = View(
         run=head.run,
-        agents=head.agents or len(fold.agents),
+        agents=len(fold.agents) if head.recording else head.agents or len(fold.agents),
         source=head.source,
         engine_name=head.engine_name,
         model=head.model,
         hardware=head.hardware,
         emulated=head.emulated,
+        recording=head.recording,
         speed=speed,
         phase=fold.phase,
         note=note,
@@ -171,10 +177,13 @@ def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
     def spread(d: Distribution | None, unit: str, scale: float = 1.0) -> str:
         return "–" if d is None else f"{seconds(d.p50 * scale)} / {seconds(d.p90 * scale)} {unit}"
 
+    recording = summary.kind == "recording"
     return (
         ("TTFT p50 / p90", spread(summary.ttft_s, "s")),
         ("TPOT p50 / p90", spread(summary.tpot_s, "ms", 1000)),
-        ("sessions/h", tenths(summary.session_equivalents_per_hour)),
+        ("sessions", whole(summary.agents))
+        if recording
+        else ("sessions/h", tenths(summary.session_equivalents_per_hour)),
         ("calls", f"{whole(summary.calls)} ({summary.failed_calls} failed, {summary.calls_cut} cut)"),
         ("output tokens", whole(summary.output_tokens)),
         ("prompt tokens", whole(summary.prompt_tokens)),

@@ -7,7 +7,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from windtunnel.simulator.results.store import TextLine
+from windtunnel.agents.recorder.session_file import file_stem
+from windtunnel.simulator.results.facts import is_recording
+from windtunnel.simulator.results.store import TRACES, RunFolder, TextLine
 from windtunnel.traces.model import Trace
 
 KEPT_BYTES = 1 << 26
@@ -69,12 +71,38 @@ class Traces:
     def __init__(self) -> None:
         self._reader: ThreadPoolExecutor | None = None
         self._read: dict[tuple[str, ...], Future[dict[str, Trace]]] = {}
+        self._sizes: dict[tuple[str, ...], int] = {}
+        """Bytes of a recording's files when they were read."""
+        self._shown: dict[str, Trace] = {}
+        """The recorded session that is shown, as it was read last."""
 
-    def get(self, run: Mapping[str, Any], trace: str) -> tuple[Trace | None, str]:
+    def get(self, folder: RunFolder, trace: str) -> tuple[Trace | None, str]:
         """The trace with this id, or why there is none to show (yet)."""
-        specs = specs_of(run, trace)
+        if is_recording(folder.run):
+            return self._recorded(folder, trace)
+        specs = specs_of(folder.run, trace)
         if not trace or not specs:
             return None, "the run does not say which files its sessions come from" if trace else ""
+        return self._found(specs, trace)
+
+    def _recorded(self, folder: RunFolder, trace: str) -> tuple[Trace | None, str]:
+        """Of a recording: its own file, read again when it has grown."""
+        paths = sorted((folder.path / TRACES).glob(f"{file_stem(trace)}*.jsonl")) if trace else []
+        if not paths:
+            return None, "no call of this session has ended yet" if trace else ""
+        specs, size = tuple(map(str, paths)), sum(path.stat().st_size for path in paths)
+        reading = self._read.get(specs)
+        if reading is not None and not reading.done():
+            return self._shown.get(trace), ""
+        if self._sizes.get(specs) != size:
+            self._sizes[specs] = size
+            self._read.pop(specs, None)
+        found, note = self._found(specs, trace)
+        if found is not None:
+            self._shown = {trace: found}
+        return self._shown.get(trace), "" if trace in self._shown else note
+
+    def _found(self, specs: tuple[str, ...], trace: str) -> tuple[Trace | None, str]:
         reading = self._read.get(specs)
         if reading is None:
             if self._reader is None:
@@ -88,9 +116,9 @@ class Traces:
         found = reading.result().get(trace)
         return found, "" if found is not None else f"{named} no longer holds this session"
 
-    def wait(self, run: Mapping[str, Any], trace: str) -> None:
+    def wait(self, folder: RunFolder, trace: str) -> None:
         """Blocks until the file has been read."""
-        self.get(run, trace)
+        self.get(folder, trace)
         for reading in self._read.values():
             reading.exception()
 

@@ -88,11 +88,13 @@ class View(Struct, frozen=True):
     """Folder's name."""
     agents: int = 0
     source: str = ""
-    """What is replayed: `library`, a folder."""
+    """What is replayed: `library`, a folder; of a recording, the server."""
     engine_name: str = ""
     model: str = ""
     hardware: str = ""
     emulated: bool = False
+    recording: bool = False
+    """Real agents' own traffic, not a replay."""
     speed: str = "real time"
 
     phase: str = "starting"

@@ -107,7 +107,7 @@ class Correlator:
             self.asks(turn, c.id, c.name, c.arguments.text or "")
         thread, pool = turn.thread, turn.session.pool
         thread.running.pop(turn.id, None)
-        thread.turns.append(turn)
+        thread.add(turn)
         pool.tips[turn.tip] = turn
         if turn.kind == "compaction":
             pool.compactions.append(turn)

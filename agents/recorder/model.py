@@ -86,6 +86,13 @@ class Thread(Struct, eq=False):
     joined: bool = False
     written: bool = False
 
+    def add(self, turn: Turn) -> None:
+        """A turn that ended. One that others are no longer built on keeps only what finds it again."""
+        if len(self.turns) == KEPT_TURNS:
+            self.turns[0].messages = ()
+        self.turns.append(turn)
+        turn.before, turn.joins = None, ()  # a chain through all turns would keep every one of them
+
     @property
     def last(self) -> Turn | None:
         """The latest turn that ended, auxiliary requests apart."""

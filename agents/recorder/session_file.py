@@ -29,7 +29,7 @@ class SessionFile:
     @classmethod
     def begin(cls, folder: Path, session: Session, source: str, started_at: float) -> Self:
         """Write the header; `started_at` is the Unix time of the session's first request, s."""
-        file = cls(session, _free(folder, _UNSAFE.sub("_", session.id)[:100].strip(".") or "session"))
+        file = cls(session, _free(folder, file_stem(session.id)))
         header = Header(
             id=session.id,
             agent=session.client or "unknown",
@@ -123,6 +123,11 @@ class SessionFile:
             joins=tuple(c.id for c in turn.joins),
             marks=marks,
         )
+
+
+def file_stem(session: str) -> str:
+    """How the file of a session is called; one more of the same name gets `-2` behind it."""
+    return _UNSAFE.sub("_", session)[:100].strip(".") or "session"
 
 
 def _free(folder: Path, name: str) -> Path:

@@ -3,12 +3,13 @@
 import time
 from pathlib import Path
 
+from windtunnel.simulator.results.facts import RECORDING
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, TEXT_FILE, RunFolder
 from windtunnel.traces.errors import UsageError
 
 EARLIER = "earlier"
-KIND = "recording"
+KIND = RECORDING
 
 
 def set_aside(folder: Path) -> None:

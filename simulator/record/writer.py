@@ -24,14 +24,13 @@ from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
 from windtunnel.simulator.record.again import KIND, set_aside
 from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToWriter
-from windtunnel.simulator.results.store import RunWriter, TextLine
+from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.pipe import Pipe
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.traces.errors import EngineError, WindtunnelError
 
-TRACES = "traces"
 LOG = "recorder.log"
 NICE = 10
 """Bytes on their way, and the agent, go first."""

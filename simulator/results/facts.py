@@ -23,6 +23,8 @@ from windtunnel.simulator.results.validity import (
     trends,
 )
 
+RECORDING = "recording"
+"""`kind` in `run.json`."""
 TREND_PARTS = 12
 TREND_MIN_S = 30.0
 """Shorter windows hold too few calls for a trend to be told from noise."""
@@ -39,6 +41,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
     gpu = tally.gpu_in_window()
     return Facts(
         steady=_steady(tally),
+        recording=is_recording(tally.run),
         client_lag_p99_s=lag.p99 if isinstance(lag, Distribution) else None,
         client_cpu=_number(values["client_cpu"]),
         agents=tally.agents,
@@ -61,6 +64,11 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
             and (note.reason not in ONLY_IN_WINDOW or (tally.window is not None and tally.window.holds(note.t)))
         ),
     )
+
+
+def is_recording(run: dict[str, Any]) -> bool:
+    """Whether the folder holds real agents' traffic and not a replay."""
+    return run.get("kind") == RECORDING
 
 
 def _steady(tally: Tally) -> bool:

@@ -12,6 +12,7 @@ from windtunnel.simulator.results.facts import (
     TREND_SHARE,
     fresh,
     gone,
+    is_recording,
     wants_every_agent,
     was_reset,
 )
@@ -178,6 +179,7 @@ class Trust:
         ending = "run_failed" if fold.status == "failed" else None
         return judge(
             Facts(
+                recording=is_recording(fold.run),
                 steady=not fold.ended or (measured and bool(self._window_calls or not self._window_begun)),
                 client_lag_p99_s=self.lag_p99_s if measured else None,
                 client_cpu=self.cpu if measured else None,

@@ -25,6 +25,8 @@ RUN_SCHEMA = "windtunnel.run/1"
 RUN_FILE = "run.json"
 EVENTS_FILE = "events.jsonl"
 SUMMARY_FILE = "summary.json"
+TRACES = "traces"
+"""Folder of a recording's sessions."""
 TEXT_FILE = "text.jsonl"
 ENGINE_LOG = "engine.log"
 

@@ -1,7 +1,7 @@
 """From `run.json` and `events.jsonl` to `summary.json`: pure, so that anybody can compute it again.
 
-Read from `run.json`: `run_dir`, `seed`, `lengths_from`, `config.slo`, `config.arrivals`, `isolation.reset` (true when
-the engine confirmed it), `engine.{name, version, model, resolved, kv_tokens, emulated}`. All may be missing.
+Read from `run.json`: `kind`, `run_dir`, `seed`, `lengths_from`, `config.slo`, `config.arrivals`, `isolation.reset`
+(true when the engine confirmed it), `engine.{name, version, model, resolved, kv_tokens, emulated}`. All may be missing.
 """
 
 from collections.abc import Iterable
@@ -19,6 +19,9 @@ from windtunnel.simulator.results.tally import Tally
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 
+OF_REPLAYS = ("sessions_per_hour", "session_equivalents_per_hour", "makespan_s")
+"""A recorded session ends when the recording does: how long it took and how many fit in an hour is not known."""
+
 
 def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:
     """The summary of a run folder, from `run.json` and `events.jsonl` alone."""
@@ -30,11 +33,14 @@ def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
     """`run` is `run.json` as decoded; `events` in file order."""
     tally = Tally(run, events)
     values = {name: metric.compute(tally) for name, metric in METRICS.items()}
+    if facts.is_recording(run):
+        values |= dict.fromkeys(OF_REPLAYS)
     reasons = validity.judge(facts.of_tally(tally, values))
     end = tally.run_end
     engine = _dict(run.get("engine"))
     numbers: dict[str, Any] = values
     return Summary(
+        kind="recording" if facts.is_recording(run) else "run",
         run_dir=run.get("run_dir"),
         status=end.status if end is not None else "failed",
         status_reason=end.reason if end is not None else "died",

@@ -97,6 +97,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     """Counts and token totals are of the whole run; rates, ratios and distributions of the window."""
 
     schema: str = SCHEMA
+    kind: Literal["run", "recording"] = "run"
+    """A replay, or real agents' own traffic."""
     run_dir: str | None
     status: Literal["completed", "interrupted", "failed"]
     status_reason: str | None

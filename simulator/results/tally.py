@@ -97,7 +97,8 @@ class Tally:
 
     @property
     def agents(self) -> int:
-        if self.run_start is not None:
+        """As the run was told; lanes that had a session where nobody could say how many there would be."""
+        if self.run_start is not None and self.run_start.agents:
             return self.run_start.agents
         return len({session.start.agent for session in self.sessions.values()})
 

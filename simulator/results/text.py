@@ -10,6 +10,8 @@ WIDTH = 80
 MISSING = "not reported"
 _LATENCIES = ("ttft_s", "ttft_visible_s", "ttft_tool_s", "tpot_s", "itl_s", "e2e_s", "tool_wait_s", "makespan_s")
 _LABEL = 14
+_OF_REPLAYS = ("work", "sessions")
+"""Rows that say nothing about a recording."""
 
 
 def render_summary(summary: Summary) -> str:
@@ -29,7 +31,10 @@ def render_summary(summary: Summary) -> str:
 
 def _headline(summary: Summary) -> list[str]:
     flight = f"{summary.in_flight_mean:.1f}" if summary.in_flight_mean is not None else "unknown number"
-    lines = [f"{count(summary.agents, 'agent')}, {flight} in flight"]
+    if summary.kind == "recording":
+        lines = [f"recording of {count(summary.agents, 'session')}, {flight} in flight"]
+    else:
+        lines = [f"{count(summary.agents, 'agent')}, {flight} in flight"]
     engine = summary.engine
     parts = [part for part in (engine.name, engine.version, engine.model) if part]
     lines.append(" · ".join(parts) if parts else "engine not named")
@@ -40,7 +45,10 @@ def _headline(summary: Summary) -> list[str]:
 
 def _validity(summary: Summary) -> list[str]:
     ending = summary.status if summary.status_reason is None else f"{summary.status} ({summary.status_reason})"
-    lines = [f"{ending}; {'valid' if summary.valid else 'NOT VALID:'}"]
+    if summary.kind == "recording":
+        lines = [f"{ending}{'' if summary.valid else '; NOT WHOLE:'}"]
+    else:
+        lines = [f"{ending}; {'valid' if summary.valid else 'NOT VALID:'}"]
     for reason in summary.invalid_reasons:
         lines += _wrapped(f"{reason}: {in_words(reason)}", "  - ")
     return lines
@@ -91,6 +99,8 @@ def _throughput(summary: Summary) -> list[str]:
         ("calls", calls),
         ("tokens", tokens),
     ]
+    if summary.kind == "recording":
+        rows = [row for row in rows if row[0] not in _OF_REPLAYS]
     if summary.lengths_from:
         models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
         rows.append(("lengths from", [", ".join(models)]))

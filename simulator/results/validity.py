@@ -47,6 +47,9 @@ ONLY_IN_WINDOW = frozenset({"cold_start", "compilation", "gpu_throttling", "othe
 GONE = frozenset({"engine_gone", "worker_gone"})
 """What a failed run may have lost."""
 
+WHOLE = frozenset({*GONE, "run_failed", "died"})
+"""What can be held against a recording: it takes the traffic as it is, so only what is missing from it counts."""
+
 THROTTLES = ("thermal", "slowdown", "brake")
 """Parts of throttle names that count. A power cap is how a GPU runs at full load, and idling is none."""
 
@@ -55,6 +58,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """What the rules look at; None where it is not known."""
 
     steady: bool
+    recording: bool = False
+    """Real agents were recorded: nothing was set up that a rule about windows and caches could hold for."""
     client_lag_p99_s: float | None = None
     client_cpu: float | None = None
     agents: int = 0
@@ -96,7 +101,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
         "trend": facts.trending,
         "prompt_lengths": facts.prompts_off is not None and facts.prompts_off > PROMPTS_LIMIT,
     }
-    reasons = [name for name, holds in held.items() if holds]
+    reasons = [name for name, holds in held.items() if holds and (not facts.recording or name in WHOLE)]
     return tuple(dict.fromkeys([*reasons, *facts.notes]))
 
 

@@ -19,13 +19,16 @@ LEGEND: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait")
 
 
 def validity(view: View, glyphs: Glyphs, width: int) -> Line:
-    """`● valid`, or the first reason against it and how many more there are."""
+    """`● valid`, for real agents `● recording`; or the first reason against it and how many more there are."""
     if view.ending == "died":
         return ((f"{glyphs.states['failed']} no result", "bad"),)
+    if view.recording and not view.invalid:
+        return ((f"{glyphs.dot} recording" if view.ending is None else f"{glyphs.dot} recorded", "good"),)
     if view.invalid:
         more = f" +{len(view.invalid) - 1}" if len(view.invalid) > 1 else ""
         reason = cut(view.invalid[0].replace("_", " "), max(8, width - len(more)), glyphs.ellipsis)
-        return ((f"{glyphs.states['failed']} not valid: {reason}{more}", "bad"),)
+        word = "not whole" if view.recording else "not valid"
+        return ((f"{glyphs.states['failed']} {word}: {reason}{more}", "bad"),)
     if view.valid:
         return ((f"{glyphs.dot} valid", "good"),)
     return ((f"{glyphs.dot} too early to say", "dim"),)

@@ -181,7 +181,7 @@ class Paragraphs:
         self._key: tuple[object, ...] = ()
 
     def lines(self, story: Story, width: int) -> list[Line]:
-        key = (story.session, story.trace is None, width)
+        key = (story.session, None if story.trace is None else len(story.trace.calls), width)
         if key != self._key:
             self._kept.clear()
             self._key = key

@@ -83,3 +83,23 @@ def test_what_the_client_was_like(stream, sample, said):
     text = render_summary(summarise({}, s.events()))
     row = text[text.index("client  ") : text.index("engine  ")]
     assert " ".join(row.split()) == said
+
+
+def test_a_recording_is_called_one(stream):
+    s = stream(0).phase(0, "steady")
+    a = s.session(1, 10)
+    s.call(a, 1, 5, chunks=((2, 1), (5, 9)), prompt_tokens=1200, cached_tokens=1100)
+    s.phase(10, "done").end(10)
+    text = render_summary(summarise({"kind": "recording", "lengths_from": ["m"], "engine": {"model": "m"}}, s.events()))
+    lines = text.splitlines()
+    assert lines[:4] == ["recording of 1 session, 0.4 in flight", "m", "", "completed"]
+    assert "tokens        10 out   1,200 prompt   1,100 cached" in lines
+    assert not any(line.startswith(("work", "sessions", "makespan")) for line in lines)
+    assert "alid" not in text
+
+
+def test_a_recording_that_broke_off_says_what_is_missing(stream):
+    s = stream(0).phase(0, "steady")
+    s.session(1, None)
+    text = render_summary(summarise({"kind": "recording"}, s.events()))
+    assert "failed (died); NOT WHOLE:\n  - died: the run was killed before its end" in text

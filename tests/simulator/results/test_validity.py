@@ -239,3 +239,47 @@ def test_first_calls_of_an_engine_inside_the_window(stream, run, counted, warm, 
     fold = Fold(run)
     fold.apply_all(s.events())
     assert ("cold_start" in fold.invalid_reasons()) == named
+
+
+RECORDING = {"kind": "recording", "config": {"arrivals": "recorded"}, "engine": {"name": "vllm", "model": "m"}}
+
+
+def recorded(stream, end=True):
+    """Two lanes on a warm server that others use too; the second agent begins late."""
+    s = stream(0).phase(0, "steady")
+    for lane, start in ((0, 5), (1, 40)):
+        name = s.session(start, 60 if end else None, agent=lane)
+        for call in range(3):
+            at = start + 4 * call
+            s.call(name, at, at + 3, agent=lane, call=call, chunks=((at + 1, 9),), prompt_tokens=900, cached_tokens=880)
+    for second in range(0, 60, 2):
+        s.add(EngineSample(t=second * NS, scrape_ms=1.0, generation_tokens=1e4 * second, prompt_tokens=1e6 * second))
+    return s.phase(60, "done").end(60) if end else s
+
+
+def test_a_recording_takes_the_traffic_as_it_is(stream):
+    s = recorded(stream)
+    assert reasons(s, RECORDING) == ()
+    replay = reasons(s, {**RECORDING, "kind": None})
+    assert {"isolation_not_verified", "foreign_load"} <= set(replay)
+
+
+def test_a_recording_is_judged_the_same_while_it_goes_on(stream):
+    s = recorded(stream, end=False)
+    fold = Fold(RECORDING)
+    for event in s.events():
+        fold.apply(event)
+        assert fold.invalid_reasons() == ()
+    assert fold.in_flight == 0
+    assert fold.calls["completed"] == 6
+
+
+def test_a_recording_that_was_killed_is_not_whole(stream):
+    assert summarise(RECORDING, recorded(stream, end=False).events()).invalid_reasons == ("died",)
+
+
+def test_a_recording_has_as_many_agents_as_sessions(stream):
+    summary = summarise(RECORDING, recorded(stream).events())
+    assert (summary.kind, summary.agents, summary.calls) == ("recording", 2, 6)
+    assert (summary.sessions_per_hour, summary.session_equivalents_per_hour, summary.makespan_s) == (None, None, None)
+    assert summary.stall_s_per_agent == 3.0
