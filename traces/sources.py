@@ -93,7 +93,7 @@ def library_paths(spec: str) -> list[Path]:
     try:
         return [library.path(n) for n in chosen]
     except KeyError:
-        known = ", ".join((*library.groups(), *library.names()))
+        known = ", ".join((*library.groups(), *library.names(), *library.recorded()))
         raise TraceError(f"the library has no session or group {name!r}; choose from {known}") from None
 
 
