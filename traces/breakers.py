@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.traces.culprits import Scene, name
-from windtunnel.traces.model import Trace
+from windtunnel.traces.model import Trace, digest_of
 from windtunnel.traces.prompt_parts import TOOLS, Part, Prompt, Reader, only_reasoning, part_at
 
 _ALTERED = frozenset({"dropped_reasoning", "changed_reasoning", "reordered_arguments", "changed_arguments"})
@@ -159,10 +159,12 @@ def find(trace: Trace) -> Report:
 
 def _start(reader: Reader, session: _Thread, prompt: Prompt) -> Start:
     depth, node = session.deepest(prompt)
-    call, old = prompt.call, node.through
+    call = prompt.call
     common, culprit = prompt.tokens[depth], None
-    if old is not None and depth < min(len(old.prints), len(prompt.prints)):
-        parted = _compared(reader, session, old, prompt, 1, depth)
+    parts = [old for old in _nearest(node, depth) if depth < min(len(old.prints), len(prompt.prints))]
+    if parts:
+        compared = (_compared(reader, session, old, prompt, 1, depth) for old in parts)
+        parted = max(compared, key=lambda b: b.common_tokens)
         common = parted.common_tokens
         culprit = parted.culprit if parted.culprit in _BY_ITSELF else None
     return Start(call.id, call.thread, prompt.tokens[-1], common, culprit)
@@ -176,17 +178,21 @@ def _break(reader: Reader, thread: _Thread, prompt: Prompt, turn: int) -> Break 
     if last is not None and len(last.prints) == depth:
         return _altered_answer(reader, last, prompt, turn)
     # Of the prompts that begin alike, a turn rather than a request for a summary where it has as much in common.
-    made: list[Break] = []
-    for old in (node.turn, last):
-        if old is not None and len(old.prints) > depth and (not made or old.call.id != made[0].against):
-            made.append(_compared(reader, thread, old, prompt, turn, depth))
+    others = {old.call.id: old for old in (node.turn, *_nearest(node, depth)) if old is not None}
+    made = [_compared(reader, thread, old, prompt, turn, depth) for old in others.values() if len(old.prints) > depth]
     return max(made, key=lambda b: b.common_tokens, default=None)
+
+
+def _nearest(node: _Node, depth: int) -> list[Prompt]:
+    """The last prompt that begins alike; where no tool set is the same, the last one of each: some tools may be."""
+    last = [node.through] if depth else [child.through for child in reversed(node.next.values())]
+    return [prompt for prompt in last if prompt is not None]
 
 
 def _compared(reader: Reader, thread: _Thread, old: Prompt, prompt: Prompt, turn: int, depth: int) -> Break:
     place = depth - 1
     if place == TOOLS:
-        before, after = reader.tools_part(old.call.tools), reader.tools_part(prompt.call.tools)
+        before, after = reader.tools_parts(old.call.tools), reader.tools_parts(prompt.call.tools)
     else:
         before, after = reader.parts(old.messages[place]), reader.parts(prompt.messages[place])
     compacted = prompt.call.kind == "compaction" or thread.compacted_at >= old.call.id
@@ -245,6 +251,8 @@ def _side(part: Part | None, at: int) -> Side | None:
 
 
 def _what(part: Part) -> str:
+    if part.kind == "tools" and part.name:
+        return f"schema of {part.name}"
     return {"tools": "tool schemas", "reasoning": "reasoning", "text": "text", "call": f"call of {part.name}"}[
         part.kind
     ]
@@ -257,12 +265,16 @@ def _tool_names(scene: Scene, old: Side | None, new: Side | None) -> tuple[Side 
     if names[0] == names[1]:
         return old, new
     at = next((i for i, (a, b) in enumerate(zip(*names, strict=False)) if a != b), min(map(len, names)))
-    blocks = [None if s is None else scene.trace.blocks[scene.trace.toolsets[s].block] for s in sets]
     made = [
-        None if b is None else Side("tools", text, at, b.digest, b.tokens)
-        for b, text in zip(blocks, names, strict=True)
+        None if s is None else Side("tools", text, at, _digest(scene.trace, s), scene.trace.toolset_tokens(s))
+        for s, text in zip(sets, names, strict=True)
     ]
     return made[0], made[1]
+
+
+def _digest(trace: Trace, toolset: int) -> str:
+    digests = [trace.blocks[b].digest for b in trace.toolsets[toolset].blocks]
+    return digests[0] if len(digests) == 1 else digest_of(*digests)
 
 
 def _place(scene: Scene, part: Part | None) -> str:

@@ -129,6 +129,8 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _schema_named(parting: Parting) -> str:
+    if parting.new is not None and parting.new.name:
+        return f"in {parting.new.name}"
     text = parting.new.block.text if parting.new is not None else None
     if text is None:
         return ""

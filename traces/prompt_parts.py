@@ -23,7 +23,7 @@ class Part(NamedTuple):
     kind: PartKind
     block: Block
     name: str = ""
-    """Of the tool, for a call."""
+    """Of the tool, for a call and for a schema."""
 
 
 class Parting(NamedTuple):
@@ -76,7 +76,7 @@ class Reader:
         return self._tokens[message]
 
     def tools_tokens(self, tools: int | None) -> int:
-        return 0 if tools is None else self.trace.blocks[self.trace.toolsets[tools].block].tokens
+        return self.trace.toolset_tokens(tools)
 
     def print(self, message: int) -> int:
         """A number for a message's contents."""
@@ -99,9 +99,9 @@ class Reader:
         if tools not in self._tools:
             key: object = None
             if tools is not None:
-                toolset = self.trace.toolsets[tools]
-                block = self.trace.blocks[toolset.block]
-                key = (toolset.names, digest_of(_plain(block)) if block.text is not None else _identity(block))
+                blocks = [p.block for p in self.tools_parts(tools)]
+                texts = tuple(_identity(b) if b.text is None else digest_of(_plain(b)) for b in blocks)
+                key = (self.trace.toolsets[tools].names, texts)
             self._tools[tools] = self._numbers.setdefault(("tools", key), len(self._numbers))
         return self._tools[tools]
 
@@ -114,8 +114,14 @@ class Reader:
             *(Part("call", known[c.arguments], c.name) for c in m.tool_calls),
         ]
 
-    def tools_part(self, tools: int | None) -> list[Part]:
-        return [] if tools is None else [Part("tools", self.trace.blocks[self.trace.toolsets[tools].block])]
+    def tools_parts(self, tools: int | None) -> list[Part]:
+        """A part for each tool, by name; one for all of them where that is how they were recorded."""
+        if tools is None:
+            return []
+        toolset = self.trace.toolsets[tools]
+        blocks = [self.trace.blocks[b] for b in toolset.blocks]
+        known = toolset.names if toolset.more and len(toolset.names) == len(blocks) else [""] * len(blocks)
+        return [Part("tools", block, name) for block, name in zip(blocks, known, strict=True)]
 
 
 def part_at(old: Sequence[Part], new: Sequence[Part]) -> Parting:

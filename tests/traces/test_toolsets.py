@@ -5,11 +5,14 @@ import json
 import pytest
 
 from windtunnel.traces.anonymise import anonymise
+from windtunnel.traces.breakers import find
 from windtunnel.traces.check import faults
 from windtunnel.traces.exporters.blocks import BlockIds, prompts
 from windtunnel.traces.format import encode_trace, fingerprint, read_trace
 from windtunnel.traces.model import Block, Call, Header, Message, Thread, ToolSet, Trace, Usage, digest_of
 from windtunnel.traces.reuse import SeenPrefixes
+
+from .planted import HISTORY, RULES, Plant
 
 KEY = bytes(range(32))
 SIZES = {"Agent": 700, "Bash": 1500, "Edit": 300, "ListAgents": 90, "Read": 400}
@@ -130,3 +133,63 @@ def test_anonymised_tools_are_keyed_each(two):
     assert shared.prompt_tokens() == two.prompt_tokens()
     assert {b.digest for b in shared.blocks}.isdisjoint({b.digest for b in two.blocks})
     assert b"What Bash does" not in encode_trace(shared)
+
+
+def offered(plant, *names, said=""):
+    """A tool set of the plant with a block for each tool; `said` stands in every schema."""
+    texts = [json.dumps({"name": n, "description": f"What {n} does{said}." * 9, "input_schema": {}}) for n in names]
+    blocks = [plant.block(text, "json") for text in texts]
+    plant.toolsets.append(ToolSet(len(plant.toolsets), names, blocks[0], tuple(blocks[1:])))
+    return len(plant.toolsets) - 1
+
+
+@pytest.mark.parametrize("shape_only", [False, True])
+@pytest.mark.parametrize(
+    ("after", "culprit", "detail", "common"),
+    [
+        (("Bash", "Edit", "Design", "Read"), "tool_inserted", "Design after Edit, place 3 of 4", 2),
+        (("Bash", "Read"), "tool_removed", "Edit, place 2 of 3", 1),
+        (("Bash", "Read", "Edit"), "tools_reordered", "from place 2 of 3 on", 1),
+    ],
+)
+def test_a_change_of_the_tools_keeps_those_before_it(after, culprit, detail, common, shape_only):
+    plant = Plant(shape_only=shape_only)
+    start = [plant.say("system", RULES), plant.say("user", HISTORY)]
+    first, second = offered(plant, "Bash", "Edit", "Read"), offered(plant, *after)
+    plant.call(*start, tools=first)
+    plant.call(*start, plant.say("assistant", "Done."), tools=second)
+    trace = plant.trace()
+    (found,) = find(trace).breaks
+    assert (found.culprit, found.detail, found.place) == (culprit, detail, "tool schemas")
+    assert found.common_tokens == sum(trace.blocks[b].tokens for b in trace.toolsets[0].blocks[:common])
+    assert found.before_tokens == trace.toolset_tokens(0) + plant.tokens(*start)
+    assert (found.old.tokens, found.new.tokens) == (trace.toolset_tokens(0), trace.toolset_tokens(1))
+    assert found.old.digest != found.new.digest
+
+
+def test_a_schema_that_changed_is_named():
+    plant = Plant()
+    start = [plant.say("system", RULES), plant.say("user", HISTORY)]
+    first, second = offered(plant, "Bash", "Edit"), offered(plant, "Bash", "Edit", said=" today")
+    plant.call(*start, tools=first)
+    both = plant.toolsets[first].block, plant.toolsets[second].more
+    plant.toolsets[second] = ToolSet(second, ("Bash", "Edit"), *both)
+    plant.call(*start, plant.say("assistant", "Done."), tools=second)
+    (found,) = find(plant.trace()).breaks
+    assert (found.culprit, found.detail) == ("tool_schema", "in Edit")
+    assert found.new.what == "schema of Edit"
+    assert found.new.text[found.new.at :].startswith(" today")
+    assert found.common_tokens > plant.blocks[both[0]].tokens
+
+
+def test_a_sub_agent_is_held_against_the_tool_set_that_begins_most_like_its_own():
+    plant = Plant()
+    plant.threads = [Thread(i, 0 if i else None, 0 if i else None) for i in range(3)]
+    system, asked = plant.say("system", RULES), plant.say("user", "Go on.")
+    plant.call(system, asked, tools=offered(plant, "Agent", "Bash", "Edit", "Read"))
+    plant.call(system, asked, tools=offered(plant, "Fetch"), thread=1)
+    plant.call(system, asked, tools=offered(plant, "Agent", "Bash", "Read"), thread=2)
+    trace = plant.trace()
+    starts = find(trace).starts
+    begins = sum(trace.blocks[b].tokens for b in trace.toolsets[2].blocks[:2])
+    assert [s.common_tokens for s in starts] == [0, begins]
