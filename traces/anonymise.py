@@ -37,6 +37,7 @@ from windtunnel.traces.model import (
     Trace,
     Wait,
 )
+from windtunnel.traces.toolsets import cut
 
 KEY_BYTES = 32
 _NOTE = "anonymised, key "
@@ -58,7 +59,7 @@ def anonymise(trace: Trace, key: bytes, keep: Collection[str] = ()) -> Trace:
 
     Names in `keep` (tools, models, agents) are left as they are too.
     """
-    return _Anonymiser(_Secret(key), frozenset(keep)).trace(trace)
+    return _Anonymiser(_Secret(key), frozenset(keep)).trace(cut(trace))
 
 
 def hidden_names(traces: Iterable[Trace], keep: Collection[str] = ()) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from msgspec.structs import replace
 
 from windtunnel.traces.anonymise import anonymise
 from windtunnel.traces.breakers import find
@@ -11,6 +12,7 @@ from windtunnel.traces.exporters.blocks import BlockIds, prompts
 from windtunnel.traces.format import encode_trace, fingerprint, read_trace
 from windtunnel.traces.model import Block, Call, Header, Message, Thread, ToolSet, Trace, Usage, digest_of
 from windtunnel.traces.reuse import SeenPrefixes
+from windtunnel.traces.toolsets import cut
 
 from .planted import HISTORY, RULES, Plant
 
@@ -193,3 +195,46 @@ def test_a_sub_agent_is_held_against_the_tool_set_that_begins_most_like_its_own(
     starts = find(trace).starts
     begins = sum(trace.blocks[b].tokens for b in trace.toolsets[2].blocks[:2])
     assert [s.common_tokens for s in starts] == [0, begins]
+
+
+def older(*sets):
+    """A session as it was recorded when a tool set was one text; a call for each set."""
+    plant = Plant()
+    system = plant.say("system", RULES)
+    for names in sets:
+        plant.call(system, plant.say("user", HISTORY), tools=plant.tools(*names))
+    return plant.trace()
+
+
+def test_an_older_recording_is_cut_into_tools():
+    trace = older(("Bash", "Edit", "Read"), ("Bash", "Edit", "Task"), ("Bash", "Edit"), ("Read",))
+    made = cut(trace)
+    assert faults(made) == []
+    assert made.prompt_tokens() == trace.prompt_tokens()
+    first, second, third, last = (t.blocks for t in made.toolsets)
+    assert (second[:2], third[0]) == (first[:2], first[0])
+    assert [json.loads(made.blocks[b].text)["name"] for b in first] == ["Bash", "Edit", "Read"]
+    assert json.loads(made.blocks[last[0]].text) == json.loads(trace.blocks[trace.toolsets[3].block].text)
+    used = {b for t in made.toolsets for b in t.blocks} | {b for m in made.messages for b in made.message_blocks(m)}
+    assert used == set(range(len(made.blocks)))
+    assert cut(made) is made
+
+
+def test_an_older_recording_is_shared_with_its_tools_apart():
+    trace = older(("Bash", "Edit", "Read"), ("Bash", "Edit", "Task"))
+    shared = anonymise(trace, KEY)
+    assert shared.prompt_tokens() == trace.prompt_tokens()
+    begins = sum(shared.blocks[b].tokens for b in shared.toolsets[0].blocks[:2])
+    assert SeenPrefixes().add(shared) == [0, begins]
+    assert begins > 10
+    assert cut(shared) is shared
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2, 5])
+def test_tools_of_next_to_no_tokens_add_up(tokens):
+    trace = older(("Bash", "Edit", "Read"), ("Bash", "Edit", "Task"))
+    small = trace.toolsets[1].block
+    blocks = tuple(replace(b, tokens=tokens) if b.id == small else b for b in trace.blocks)
+    made = cut(replace(trace, blocks=blocks))
+    assert faults(made) == []
+    assert made.toolset_tokens(1) == tokens
