@@ -3,19 +3,29 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
+AGENTS := .agents
 # The installed package is a folder of links to the sources: it is remade when a file comes or goes.
 FILES  := $(shell find traces agents simulator tui -type f \( -name '*.py' -o -name '*.toml' -o -name '*.zst' -o -name '*.tcss' \) | LC_ALL=C sort | cksum | tr -d ' ')
 LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0
 
-.PHONY: demo test fuzz bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
+.PHONY: demo test test-agents fuzz bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
 
 demo: $(VENV)/.runtime $(LINKED)
 	@$(BIN)/windtunnel watch --agents 32 --warmup 1 --duration 45 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
 
 test: $(VENV)/.dev $(LINKED)
-	$(BIN)/python -m pytest -m "not vllm"
+	$(BIN)/python -m pytest -m "not vllm and not agents"
+
+# Real coding agents through the recording proxy, on a scripted model: some ten minutes. Installed here from npm
+# (1 GB), unless CLIENTS_HOME says where they are; skips itself where the scripts or npm are absent.
+test-agents: $(VENV)/.dev $(LINKED)
+	@if [ ! -d ../shared/clients ]; then echo "skipped: no scripts of real agents (../shared/clients is absent)"; exit 0; fi; \
+	if [ -z "$(CLIENTS_HOME)" ] && ! command -v npm > /dev/null; then echo "skipped: no npm to install real agents with"; exit 0; fi; \
+	export CLIENTS_HOME="$(or $(CLIENTS_HOME),$(abspath $(AGENTS)))"; \
+	[ -n "$(CLIENTS_HOME)" ] || bash ../shared/clients/install.sh claude codex opencode pi || exit 1; \
+	$(BIN)/python -m pytest tests/agents/real -m agents -rs
 
 # Ten thousand damaged inputs for each importer of other programs' logs; `test` runs the first 200 of each.
 fuzz: $(VENV)/.dev $(LINKED)
@@ -81,4 +91,4 @@ $(VLLM)/.installed:
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) build dist *.egg-info
+	rm -rf $(VENV) $(VLLM) $(AGENTS) build dist *.egg-info

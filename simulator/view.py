@@ -29,4 +29,4 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
         summary = recompute(folder.path, problems)
         if problems:
             print(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else ""), file=sys.stderr)
-    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary))
+    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary, running=now == "running"))

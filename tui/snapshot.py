@@ -47,7 +47,7 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
     source = ", ".join(_short(str(t)) for t in traces) if isinstance(traces, list) else ""
     recording = is_recording(dict(run))
     if recording:
-        source = f"recording {str(run.get('target') or '').rpartition('://')[2]}".strip()
+        source = str(run.get("target") or "").rpartition("://")[2]
     duration = config.get("duration_s")
     return View(
         run=name,

@@ -99,7 +99,7 @@ class Screen:
                 thread=where[1],
                 call=turn.id,
                 turn=turn.number,
-                turns=turn.number,
+                turns=0,  # nobody knows how many there will be
                 request_id=request_id(turn, told),
                 t_intended=t,
                 expected_prompt_tokens=expected,

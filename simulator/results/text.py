@@ -14,11 +14,11 @@ _OF_REPLAYS = ("work", "sessions")
 """Rows that say nothing about a recording."""
 
 
-def render_summary(summary: Summary) -> str:
-    """Lines of at most 80 columns, ending with a line end."""
+def render_summary(summary: Summary, *, running: bool = False) -> str:
+    """Lines of at most 80 columns, ending with a line end. `running`: of a run that has no end because it goes on."""
     sections = (
         _headline(summary),
-        _validity(summary),
+        _validity(summary, running=running),
         _throughput(summary),
         _latencies(summary),
         [*_client(summary), *_engine(summary)],
@@ -43,8 +43,10 @@ def _headline(summary: Summary) -> list[str]:
     return [line[:WIDTH] for line in lines]
 
 
-def _validity(summary: Summary) -> list[str]:
+def _validity(summary: Summary, *, running: bool) -> list[str]:
     ending = summary.status if summary.status_reason is None else f"{summary.status} ({summary.status_reason})"
+    if running:
+        return ["still running: these are the figures so far"]
     if summary.kind == "recording":
         lines = [f"{ending}{'' if summary.valid else '; NOT WHOLE:'}"]
     else:

@@ -89,7 +89,7 @@ def test_a_recording_under_way(recording: Folder, follow: Open, clocks: Clocks) 
     follower = follow(recording.path)
     clocks.wall = (recording.path / "events.jsonl").stat().st_mtime + 1
     assert follower.poll().agents == 0
-    assert "recording gpu-3:8000" in drawn(follower)[0]
+    assert "gpu-3:8000" in drawn(follower)[0]
     recording.call("one", 1, "Fix the importer.")
     recording.call("two", 2, "Write a test.", answer=None)
     recording.describe(engine={"name": "vllm", "model": "org/m"}, agents=2)
@@ -99,9 +99,12 @@ def test_a_recording_under_way(recording: Folder, follow: Open, clocks: Clocks) 
     lines = drawn(follower)
     assert "2 agents" in lines[0]
     assert "vllm" in lines[0]
-    assert lines[0].endswith("● recording")
+    assert lines[0].endswith("● live")
+    assert lines[1].startswith(" recording 00:")
     assert "not valid" not in "\n".join(lines)
-    assert any("pi/Fix the importer." in line for line in lines)
+    (row,) = (line for line in lines if "pi/Fix the importer." in line)
+    assert " 1 " in row
+    assert "1/" not in row
 
 
 def test_a_recording_that_is_over(recording: Folder, follow: Open) -> None:

@@ -117,7 +117,7 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
     text = "faint" if quiet else "text"
     title = f"{row.title}/{glyphs.child}{row.thread}" if row.thread else row.title
     full, rest = bar(row.turn / row.turns if row.turns else 0.0, columns.bar, glyphs)
-    turns = f"{row.turn}/{row.turns}" if row.turns else glyphs.none
+    turns = f"{row.turn}/{row.turns}" if row.turns else str(row.turn or glyphs.none)
     about = "" if row.exact else "~"
     # A call's first figures are grey once it is over; what is being waited for takes the state's colour.
     ttft = "prefill" if row.ttft_open else ("text" if row.state == "decode" else soft)
@@ -128,7 +128,7 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
         (f"{gap}{pad(title, columns.session, ellipsis=glyphs.ellipsis)}{gap}", text),
         (full, "faint" if quiet else row.state),
         (rest, "rule"),
-        (f" {turns:>7}{gap}", text if row.turns else "faint"),
+        (f" {turns:>7}{gap}", text if row.turn else "faint"),
         (f"{count(row.context, glyphs.none):>{columns.context}}{gap}", text if row.context is not None else "faint"),
         (
             f"{percent(row.cached, glyphs.none):>{columns.cached}}",

@@ -19,11 +19,11 @@ LEGEND: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait")
 
 
 def validity(view: View, glyphs: Glyphs, width: int) -> Line:
-    """`● valid`, for real agents `● recording`; or the first reason against it and how many more there are."""
+    """`● valid`, of a recording `● live`; or the first reason against it and how many more there are."""
     if view.ending == "died":
         return ((f"{glyphs.states['failed']} no result", "bad"),)
     if view.recording and not view.invalid:
-        return ((f"{glyphs.dot} recording" if view.ending is None else f"{glyphs.dot} recorded", "good"),)
+        return ((f"{glyphs.dot} live" if view.ending is None else f"{glyphs.dot} recorded", "good"),)
     if view.invalid:
         more = f" +{len(view.invalid) - 1}" if len(view.invalid) > 1 else ""
         reason = cut(view.invalid[0].replace("_", " "), max(8, width - len(more)), glyphs.ellipsis)
@@ -75,7 +75,7 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
         state: Line = ((f"{mark} {word}", "good" if tone == "done" else "bad" if tone == "failed" else "cut"),)
         return (*state, (f"  {clock(view.elapsed_s)}", "strong"))
     tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
-    word = {"warmup": "warm-up"}.get(view.phase, view.phase)
+    word = "recording" if view.recording else {"warmup": "warm-up"}.get(view.phase, view.phase)
     size = 10 if width >= 100 else len(word) + 1
     if view.phase == "steady" and view.total_s:
         return (

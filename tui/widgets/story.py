@@ -39,7 +39,7 @@ def about_lines(story: Story, width: int, glyphs: Glyphs) -> list[Line]:
     ]
     right: list[Part] = [
         (5, ((full, row.state), (rest, "rule"))),
-        (7, (("turn ", "dim"), (f"{row.turn}", "strong"), (f" of {row.turns}", "dim"))),
+        (7, (("turn ", "dim"), (f"{row.turn}", "strong"), (f" of {row.turns}" if row.turns else "", "dim"))),
     ]
     figures: list[Part] = [
         (8, (("context ", "dim"), (f"{count(row.context, glyphs.none):>6}", "text"))),

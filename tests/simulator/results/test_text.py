@@ -103,3 +103,12 @@ def test_a_recording_that_broke_off_says_what_is_missing(stream):
     s.session(1, None)
     text = render_summary(summarise({"kind": "recording"}, s.events()))
     assert "failed (died); NOT WHOLE:\n  - died: the run was killed before its end" in text
+
+
+def test_a_run_that_goes_on_has_not_failed(stream):
+    s = stream().phase(0, "steady")
+    s.session(0, None)
+    text = render_summary(summarise({}, s.events()), running=True)
+    assert "still running: these are the figures so far" in text
+    assert "failed (" not in text
+    assert "NOT VALID" not in text
