@@ -89,7 +89,10 @@ class Thread(Struct, eq=False):
     def add(self, turn: Turn) -> None:
         """A turn that ended. One that others are no longer built on keeps only what finds it again."""
         if len(self.turns) == KEPT_TURNS:
-            self.turns[0].messages = ()
+            old = self.turns[0]
+            old.messages = ()
+            if old.kind != "compaction":  # its summary is looked for later
+                old.final = ""
         self.turns.append(turn)
         turn.before, turn.joins = None, ()  # a chain through all turns would keep every one of them
 

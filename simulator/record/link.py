@@ -75,6 +75,7 @@ class WriterLink:
 
     async def end(self) -> Done | None:
         """What was recorded; None when the writer is gone."""
+        await asyncio.sleep(0)  # what ended last is told in the loop's next turn
         self._tell()
         self.pipe.send(End())
         try:
@@ -87,12 +88,19 @@ class WriterLink:
         return done
 
     def opened(self, exchange: Exchange, t: int, connection: int) -> None:
+        """Told in the loop's next turn, as the end is: uvloop sends what was written only when this one is over."""
+        asyncio.get_running_loop().call_soon(self._opened, exchange, t, connection)
+
+    def closed(self, exchange: Exchange, t: int, how: How, detail: str = "") -> None:
+        asyncio.get_running_loop().call_soon(self._closed, exchange, t, how, detail)
+
+    def _opened(self, exchange: Exchange, t: int, connection: int) -> None:
         for other in self._live.values():
             if any(mark in data for _, data in other.pieces[-4:] for mark in _TELLING):
                 self._parts(other)
         self._untold.append((partial(_opened, exchange, t, connection), [exchange.body]))
 
-    def closed(self, exchange: Exchange, t: int, how: How, detail: str = "") -> None:
+    def _closed(self, exchange: Exchange, t: int, how: How, detail: str) -> None:
         self._parts(exchange)
         closed = Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail)
         self._untold.append((lambda: closed, []))
