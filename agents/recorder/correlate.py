@@ -28,6 +28,7 @@ from windtunnel.traces.importers.pieces import Draft
 from windtunnel.traces.model import CallKind
 
 MAIN = ""
+KEPT_FRONTS = 200_000
 TELLING = 20
 """Characters from which on equal words are no accident."""
 
@@ -52,6 +53,8 @@ class Correlator:
         """(tag, id on the wire) to the session, sub-sessions of it included."""
         self._pools: dict[str, Pool] = {}
         """Pools of requests that name no session, by tag."""
+        self._fronts: dict[tuple[str, bytes], None] = {}
+        """Beginnings of all prompts: digest of the tools and chain hash of the messages, the oldest first."""
 
     def place(self, request: Request, hints: Hints, t: int) -> Place:
         """The new call of a request that came in whole at `t` (ns)."""
@@ -71,8 +74,21 @@ class Correlator:
         session, thread = found
         turn = self._turn(session, thread, request, hints, t)
         turn.length, turn.tip = len(request.said), tip
+        turn.repeated = self._repeated(request, hashes)
         session.with_tools = session.with_tools or request.schemas is not None
         return Place(turn)
+
+    def _repeated(self, request: Request, hashes: list[bytes]) -> int | None:
+        """Leading messages that began an earlier prompt of the recording too; None where not even the tools did."""
+        tools = "" if request.schemas is None else request.schemas.piece.digest
+        fronts = [(tools, h) for h in (*([b""] if tools else []), *hashes)]
+        seen = next((n for n in range(len(fronts), 0, -1) if fronts[n - 1] in self._fronts), 0)
+        for front in fronts:
+            self._fronts.pop(front, None)
+            self._fronts[front] = None
+        while len(self._fronts) > KEPT_FRONTS:
+            self._fronts.pop(next(iter(self._fronts)))
+        return seen - bool(tools) if seen else None
 
     def known(self, name: str, tag: str, started: int) -> Session:
         """A session of an earlier recording; with or without an id of its own, its file does not say."""

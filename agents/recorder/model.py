@@ -44,6 +44,8 @@ class Turn(Struct, eq=False):
     end: int | None = None
     length: int = 0
     """Messages of the prompt."""
+    repeated: int | None = None
+    """How many of them began an earlier prompt of the recording, after the same tools; None: not even the tools did."""
     tip: bytes = b""
     """Chain hash of the prompt."""
     said: str = ""

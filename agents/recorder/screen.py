@@ -204,10 +204,8 @@ def request_id(turn: Turn, told: Opened) -> str:
     return f"{turn.session.id}-{turn.id}-{told.number}"
 
 
-def _repeated(turn: Turn, call: Call) -> int | None:
-    """Prompt tokens that began an earlier prompt of the thread; another tool set leaves none of them."""
-    base = next((t for t in turn.thread.turns if t.id == call.base), None)
-    if base is None:
-        return None
-    same = base.toolset == call.tools
-    return turn.session.book.tokens_of(turn.messages[: call.keep], call.tools) if same else 0
+def _repeated(turn: Turn, call: Call) -> int:
+    """Prompt tokens that began an earlier prompt of the recording."""
+    if turn.repeated is None:
+        return 0
+    return turn.session.book.tokens_of(turn.messages[: turn.repeated], call.tools)

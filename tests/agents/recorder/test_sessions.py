@@ -4,6 +4,8 @@ from typing import Any
 
 from test_recorder import CHAT, assistant, chat, stream, user
 
+from windtunnel.agents.events import CallEnd
+
 
 def test_a_message_that_stands_twice_in_a_prompt_keeps_both_places(told: Any) -> None:
     """Also when both came with the same call."""
@@ -53,3 +55,50 @@ def test_a_run_can_be_named_by_its_key(told: Any) -> None:
     first, second = told.finish()
     assert {first.header.id, second.header.id} == {"night.run", "night.run-2"}
     assert first.header.notes == ("tag night.run",)
+
+
+def test_what_could_be_cached_is_what_began_an_earlier_prompt_of_any_session(told: Any) -> None:
+    tools = [{"type": "function", "function": {"name": "Read"}}]
+    prompts = [
+        ("one", 100, chat(user("go"), tools=False)),
+        ("one", 160, chat(user("go"), assistant("a"), user("more"), tools=False)),
+        ("two", 110, chat(user("another thing"), tools=False)),
+        ("two", 190, chat(user("another thing"), tools=False) | {"tools": tools}),
+        ("three", 180, {"model": "m", "stream": True, "messages": [user("alone")], "tools": tools}),
+        ("four", 50, {"model": "m", "stream": True, "messages": [user("nothing like it")]}),
+    ]
+    for i, (name, tokens, body) in enumerate(prompts):
+        n = told.ask(CHAT, body, at=1000 * i, x_session_id=name)
+        told.answer(n, 1000 * i + 10, *stream(assistant("a"), prompt=tokens))
+    traces = {t.header.id: t for t in told.finish()}
+    two, three = traces["two"], traces["three"]
+    system, schemas = two.calls[0].append[0], three.toolsets[0].id
+    ends = [e for e in told.sink.events if isinstance(e, CallEnd)]
+    assert [e.expected_cached_tokens for e in ends] == [
+        0,
+        100,
+        two.message_tokens(system),
+        0,
+        three.toolset_tokens(schemas),
+        0,
+    ]
+    assert 0 < two.message_tokens(system) < 110
+    assert 0 < three.toolset_tokens(schemas) < 180
+
+
+def test_a_turn_of_long_ago_is_let_go(told: Any) -> None:
+    """The chain of turns, each with the one before it, would keep all of them."""
+    said = [user("go")]
+    for i in range(30):
+        n = told.ask(CHAT, chat(*said), at=1000 * i, x_session_id="s")
+        told.answer(n, 1000 * i + 10, *stream(assistant(f"answer {i}"), prompt=100 + 20 * i))
+        said += [assistant(f"answer {i}"), user(f"more {i}")]
+    (session,) = told.recorder._correlator.sessions.values()
+    held = list(session.pool.tips.values())
+    assert len(held) == 30
+    assert not any(t.before or t.joins for t in held)
+    kept = list(session.threads[""].turns)
+    assert [t.final for t in held if t not in kept] == [""] * 18
+    assert not any(t.messages for t in held if t not in kept)
+    assert kept[-1].final == "answer 29"
+    assert len(kept[-1].messages) == 60
