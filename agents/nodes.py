@@ -46,6 +46,8 @@ class Tip(NamedTuple):
     tagged: bool = False
     empty: bool = True
     """No message was opened yet: the next one needs no comma."""
+    tools: tuple[Piece, ...] = ()
+    """Tools that the template writes behind the system message, as long as that may go on."""
 
 
 class Live(NamedTuple):
@@ -103,6 +105,13 @@ class Node:
         """Planned tokens of this message's own text and arguments."""
         self.live: Live | None = None
         self.children: dict[int, Node] = {}
+
+    def put_in_front(self, pieces: tuple[Piece, ...]) -> None:
+        """Of this message's own."""
+        if self.slots:
+            self.head_pieces = pieces + self.head_pieces
+        else:
+            self.pieces = pieces + self.pieces
 
 
 class Tree(Protocol):

@@ -75,7 +75,10 @@ class ChatTree:
             return self._as_text(toolset)
         cost = sum(piece.tokens for piece in pieces)
         node = Node(None, -1, Tip(debt=fixed + cost - self.trace.toolset_tokens(tools)))
-        node.pieces = pieces
+        if self.rendering.system_first:
+            node.tip = node.tip._replace(tools=pieces)
+        else:
+            node.pieces = pieces
         node.tokens = fixed + cost
         return node
 
@@ -123,6 +126,8 @@ class ChatTree:
         if calls:
             w.tool_calls(calls)
         node = w.node(parent, message, self.trace.message_tokens(message), before=parent.tokens)
+        if node.tip.kind != "system":
+            node.put_in_front(parent.tip.tools)
         if live is not None and not node.slots:
             node.live = live._replace(carried=node.text_tokens)
         return node

@@ -37,6 +37,8 @@ class Rendering(Struct, frozen=True):
     """Once per assistant message with tool calls."""
     tools_overhead: int = 0
     """Once per prompt with `tools`, besides their own tokens."""
+    system_first: bool = False
+    """The template writes the system message in front of the tools: with another one no tool is found in the cache."""
     wrapper_tokens: int = 5
     """`{"input": ""}` around regenerated arguments."""
     salt_tokens: int = 0
@@ -121,6 +123,12 @@ PROBES: dict[str, Probe] = {
     "calls": Probe((_SYSTEM, _USER, _calls(2), *_results(2))),
     "tools": Probe((_SYSTEM, _USER), (PROBE_TOOL,)),
 }
+ORDER_PROBES: tuple[Probe, Probe, Probe] = (
+    PROBES["tools"],
+    Probe((_SYSTEM, _USER), ({**PROBE_TOOL, "function": {**PROBE_TOOL["function"], "name": "Read"}},)),
+    Probe(({**_SYSTEM, "content": "b"}, _USER), (PROBE_TOOL,)),
+)
+"""A prompt, the same with another tool, the same with another system message: which of the two begins more like it?"""
 PROBE_TEXTS: dict[str, str] = {"a": "a", "{}": "{}", "wrapper": '{"input": "a"}', "tool": schemas.dumps(PROBE_TOOL)}
 """Counted without special tokens."""
 
@@ -133,6 +141,7 @@ def learn(
     *,
     salt_tokens: int = 0,
     tag_tokens: int = 0,
+    system_first: bool = False,
 ) -> Rendering:
     """The rendering from the token counts of `PROBES` and `PROBE_TEXTS`; a probe that the template refused is absent.
 
@@ -169,6 +178,7 @@ def learn(
         tool_call_overhead=call - texts.get("{}", 1),
         tool_turn_overhead=turn,
         tools_overhead=tools,
+        system_first=system_first,
         wrapper_tokens=texts.get("wrapper", 5 + one) - one,
         salt_tokens=salt_tokens,
         tag_tokens=tag_tokens,

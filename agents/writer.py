@@ -145,6 +145,7 @@ class MessageWriter:
             salted=self._salted,
             tagged=self._tagged,
             empty=self._empty,
+            tools=self.tip.tools if self.kind == "system" else (),
         )
         node = Node(parent, message, tip)
         node.head, node.slots, node.body = self._head, tuple(self._slots), self.written()

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.prompt import Prepared
-from windtunnel.agents.rendering import PROBE_TEXTS, PROBES, Rendering, learn, texts_to_measure
+from windtunnel.agents.rendering import ORDER_PROBES, PROBE_TEXTS, PROBES, Probe, Rendering, learn, texts_to_measure
 from windtunnel.simulator.engines.base import Answer, Resolved, fetch, root_of
 from windtunnel.traces import text
 from windtunnel.traces.errors import EngineError
@@ -72,6 +72,12 @@ class Tokenizer:
         answer = await self.ask(**fields, **({"tools": tools} if tools else {}))
         count = answer.record().get("count")
         return (count, "") if isinstance(count, int) else (None, answer.complaint())
+
+    async def rendered_ids(self, probe: Probe) -> list[int]:
+        """Ids of the rendered prompt; none where the server does not tell them."""
+        answer = await self.ask(messages=list(probe.messages), tools=list(probe.tools), add_generation_prompt=True)
+        ids = answer.record().get("tokens")
+        return ids if isinstance(ids, list) else []
 
     async def separator(self) -> tuple[str, int] | None:
         """A special token of the template, text and id, at which text can be joined and cut without merging."""
@@ -188,10 +194,23 @@ async def learn_rendering(
         if count is not None:
             prompts[name] = count
     texts = {name: await tokenizer.count(value) for name, value in PROBE_TEXTS.items()}
+    first = "tools" in prompts and await system_first(tokenizer)
     measured = await measure_texts(tokenizer, texts_to_measure(traces), progress)
     if "user" not in prompts:  # the model has no chat template: the token route is the only one
         return Rendering(calibration=calibration, measured=measured, salt_tokens=salt_tokens, tag_tokens=tag_tokens)
-    return learn(calibration, prompts, texts, measured, salt_tokens=salt_tokens, tag_tokens=tag_tokens)
+    return learn(
+        calibration, prompts, texts, measured, salt_tokens=salt_tokens, tag_tokens=tag_tokens, system_first=first
+    )
+
+
+async def system_first(tokenizer: Tokenizer) -> bool:
+    """Whether the template writes the system message in front of the tools; tools first where the ids are not told."""
+    one, other_tool, other_system = [await tokenizer.rendered_ids(probe) for probe in ORDER_PROBES]
+    return _common(one, other_tool) > _common(one, other_system)
+
+
+def _common(one: Iterable[int], other: Iterable[int]) -> int:
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 async def refine(tokenizer: Tokenizer, rendering: Rendering, prepared: Iterable[Prepared]) -> Rendering:

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from windtunnel.agents.expected import PrefixIndex, Trail
 from windtunnel.agents.isolation import as_text, make_salt
 from windtunnel.agents.prompt import PLAIN, Conversation, Options, Output, prepare
 from windtunnel.traces.anonymise import anonymise
-from windtunnel.traces.model import ToolSet
+from windtunnel.traces.model import Block, Message, ToolSet, digest_of
 from windtunnel.traces.sources import load
 
 from .conftest import Build
@@ -110,6 +111,32 @@ def test_what_is_expected_is_what_the_served_template_makes_of_it(served, calibr
         assert match.exact >= really - UNIT
         prompts.append(ids)
     assert len(prompts) == 5
+
+
+@pytest.mark.parametrize("salted", [False, True])
+def test_behind_another_system_message_no_tool_is_expected_where_the_template_puts_it_first(
+    served, calibration, salted
+):
+    """The served template writes system message, tools, conversation; a system message may come in two parts."""
+    trace = session(served, ("bash", "edit", "glob"), ("bash", "edit", "zip"), ("bash", "edit", "glob"))
+    words = "You only look, you never write a thing. " * 6
+    block = Block(len(trace.blocks), digest_of(words), "prose", served.count(words), len(words), words)
+    other = Message(len(trace.messages), "system", (block.id,))
+    calls = [replace(c, append=(*([other.id] if c.id == 2 else c.append[:1]), *c.append[1:])) for c in trace.calls]
+    calls[1] = replace(calls[1], append=(calls[1].append[0], other.id, *calls[1].append[1:]))
+    trace = replace(trace, blocks=(*trace.blocks, block), messages=(*trace.messages, other), calls=tuple(calls))
+    salt = make_salt("one")
+    tokens = served.count(as_text(salt)) if salted else 0
+    rendering = replace(learn_from(served, calibration, trace, salt_tokens=tokens), system_first=True)
+    prompts = []
+    for body, match, said in run(trace, "chat", rendering, Options("m", PLAIN, text_salt=salt) if salted else PLAINLY):
+        ids = served.prompt(said["messages"], said["tools"])
+        assert body.expected_prompt_tokens == pytest.approx(len(ids), rel=0.01, abs=4)
+        assert body.expected_prompt_tokens == sum(p.tokens for p in body.added_pieces) + rendering.fixed_overhead
+        really = max((common(ids, before) for before in prompts), default=0)
+        assert really - UNIT <= match.exact <= really + UNIT
+        assert really < 100, "the system message differs"
+        prompts.append(ids)
 
 
 def test_sets_without_text_share_the_same_bytes(served, calibration):

@@ -27,6 +27,7 @@ async def test_reported_cached_tokens_stay_under_the_ceiling(serve, route, share
     resolved = Resolved(name="vllm", model="gpt-oss-20b", capabilities=Capabilities(tokenize=True))
     tokenizer = Tokenizer(engine.session, engine.url("/"), "gpt-oss-20b")
     rendering = await learn_rendering(tokenizer, resolved, [trace])
+    assert not rendering.system_first, "its template writes the tools in front"
     prepared = prepare(trace, route, await refine(tokenizer, rendering, [prepare(trace, route, rendering)]))
     talk, index, trails = Conversation(prepared, Options("gpt-oss-20b")), PrefixIndex(UNIT), {}
     expected, reported = {}, {}

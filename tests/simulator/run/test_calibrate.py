@@ -6,7 +6,7 @@ import pytest
 
 from windtunnel.simulator.engines.base import detect
 from windtunnel.simulator.run import calibrate
-from windtunnel.simulator.run.calibrate import Tokenizer, batches, learn_rendering, measure_texts, refine
+from windtunnel.simulator.run.calibrate import Tokenizer, batches, learn_rendering, measure_texts, refine, system_first
 from windtunnel.traces import text
 from windtunnel.traces.errors import EngineError
 
@@ -95,3 +95,15 @@ async def test_cut_texts_are_counted_for_a_second_preparation(fake_engine):
     first = SimpleNamespace(fitted_texts=lambda: {"key": "one two three"})
     assert (await refine(tokenizer, rendering, [first])).measured["key"] == 3
     assert await refine(tokenizer, rendering, []) is rendering
+
+
+@pytest.mark.parametrize(
+    ("order", "first"), [(("system", "tools"), True), (("tools", "system"), False), ((), False), (("system",), True)]
+)
+async def test_what_the_template_writes_first_is_told_by_two_changes(order, first):
+    class Told:
+        async def rendered_ids(self, probe):
+            parts = {"system": probe.messages[0]["content"], "tools": probe.tools[0]["function"]["name"]}
+            return [ord(c) for part in order for c in f"<{part}>{parts[part]}"]
+
+    assert await system_first(Told()) is first
