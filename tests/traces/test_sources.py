@@ -23,7 +23,7 @@ def test_library_groups_and_sessions():
         "fix-importer",
         "dark-theme",
     ]
-    with pytest.raises(TraceError, match="no session or group 'nope'; choose from mixed, small, add-unit-test"):
+    with pytest.raises(TraceError, match="no session or group 'nope'; choose from mixed, small, recorded, "):
         load(["library:nope"])
 
 
