@@ -5,8 +5,6 @@ the very answer that the agent waits for. A call that ended is told soon, when i
 """
 
 import asyncio
-import socket
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -15,7 +13,7 @@ from msgspec import Struct
 from windtunnel.agents.recorder.exchange import Exchange
 from windtunnel.agents.recorder.told import Arrived, Closed, How, Opened
 from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToProxy
-from windtunnel.simulator.run.pipe import Pipe
+from windtunnel.simulator.run.pipe import Pipe, start_process
 from windtunnel.traces.errors import RunError, UsageError
 
 START_S = 30.0
@@ -50,18 +48,7 @@ class WriterLink:
 
     async def start(self, begin: Begin) -> str:
         """The recording's folder. The writer has a session of its own: no signal of the terminal reaches it."""
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "windtunnel.simulator.record.writer", str(theirs.fileno())]
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        await asyncio.get_running_loop().create_unix_connection(lambda: self.pipe, sock=ours)
+        self._process = await start_process("windtunnel.simulator.record.writer", self.pipe)
         self.pipe.send(begin)
         try:
             said = await asyncio.wait_for(self._first, START_S)

@@ -5,7 +5,9 @@ All times are ns of CLOCK_MONOTONIC, which is the same clock in every process.
 """
 
 import asyncio
+import socket
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar, cast
@@ -128,3 +130,22 @@ class Pipe(asyncio.Protocol, Generic[T]):
                 body = bytes(view[middle:end])
             del buffer[:end]
             self._got(message, body)
+
+
+async def start_process(module: str, pipe: Pipe[Any]) -> asyncio.subprocess.Process:
+    """`python -m MODULE FD` with the pipe's other end, in a session of its own: no signal of a terminal reaches it."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            module,
+            str(theirs.fileno()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            pass_fds=(theirs.fileno(),),
+            start_new_session=True,
+        )
+    ours.setblocking(False)
+    await asyncio.get_running_loop().create_unix_connection(lambda: pipe, sock=ours)
+    return process

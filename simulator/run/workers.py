@@ -11,8 +11,6 @@ of what was prepared.
 import asyncio
 import contextlib
 import signal
-import socket
-import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Self
@@ -20,7 +18,7 @@ from typing import Self
 from windtunnel.agents.client import RawStream, Target
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.sse import Parsed
-from windtunnel.simulator.run.pipe import Abort, Answered, Hello, Look, Pipe, Ready, Seen, Send, ToRun
+from windtunnel.simulator.run.pipe import Abort, Answered, Hello, Look, Pipe, Ready, Seen, Send, ToRun, start_process
 from windtunnel.simulator.run.probe import Health
 from windtunnel.traces.errors import RunError
 
@@ -73,18 +71,7 @@ class Worker:
 
     async def start(self, hello: Hello) -> None:
         """In a session of its own, so that a signal to the terminal's processes reaches only the run, which decides."""
-        ours, theirs = socket.socketpair()
-        command = [sys.executable, "-m", "windtunnel.simulator.run.worker", str(theirs.fileno())]
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-        ours.setblocking(False)
-        await asyncio.get_running_loop().create_unix_connection(lambda: self.pipe, sock=ours)
+        self._process = await start_process("windtunnel.simulator.run.worker", self.pipe)
         self.pipe.send(hello)
 
     async def began(self) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from contextlib import asynccontextmanager
 
@@ -231,7 +232,7 @@ async def test_a_worker_that_hangs_holds_nobody_up(monkeypatch):
 
 
 async def test_a_worker_that_does_not_start_is_an_error_in_words(monkeypatch):
-    monkeypatch.setattr(workers.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(RunError, match="client process 1 of 2 did not start: it ended with exit code 1"):
         await Workers.start(2, parse_target("http://127.0.0.1:1"), keep_text=False)
 
