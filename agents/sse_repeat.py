@@ -136,7 +136,7 @@ def learn(data: bytes, chunk: Chunk) -> Shape | None:
     pattern = _pattern(_TEXT + _COUNT.join(map(re.escape, literals)))
     if pattern is None:
         return None
-    own = None if usage is None else msgspec.convert(msgspec.to_builtins(usage), Usage)
+    own = None if usage is None else msgspec.structs.replace(usage)
     return Shape(data[:start], pattern, tuple(fixed), completion, own, visible=field in ("content", "text"))
 
 

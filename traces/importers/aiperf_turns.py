@@ -14,8 +14,8 @@ from windtunnel.traces.importers.records import (
     Notes,
     Record,
     count,
+    first_rows,
     items,
-    parse_json,
     read_records,
     seconds,
     table,
@@ -33,11 +33,7 @@ USUAL_OUTPUT_TOKENS = 216
 def detect(path: Path, head: bytes) -> bool:
     if path.suffix != ".jsonl" or b'"turns"' not in head:
         return False
-    for raw in head.split(b"\n")[:5]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 5):
         first = table(next(iter(items(value.get("turns"))), None))
         if "text" in first or "texts" in first:
             return True

@@ -12,7 +12,16 @@ from windtunnel.traces.importers.assemble import Rules, assemble
 from windtunnel.traces.importers.claude_lines import MAIN, Transcript
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.pieces import Exchange, ThreadDraft, title_of
-from windtunnel.traces.importers.records import Notes, Record, parse_json, read_bytes, read_records, table, text
+from windtunnel.traces.importers.records import (
+    Notes,
+    Record,
+    first_rows,
+    parse_json,
+    read_bytes,
+    read_records,
+    table,
+    text,
+)
 from windtunnel.traces.model import Header
 
 NAME = "claude-code"
@@ -24,11 +33,7 @@ def detect(path: Path, head: bytes) -> bool:
     """A JSON line of one of the transcript's record types that carries what only Claude Code writes."""
     if path.suffix != ".jsonl":
         return False
-    for raw in head.split(b"\n")[:40]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 40):
         kind = text(value.get("type"))
         marks = ("sessionId" in value and "uuid" in value) or "isSnapshotUpdate" in value
         spoken = kind not in ("user", "assistant") or "content" in table(value.get("message"))
@@ -58,14 +63,8 @@ def session_of(path: Path) -> str:
             head = file.read(65_536)
     except OSError:
         return ""
-    for raw in head.split(b"\n")[:40]:
-        try:
-            session = text(table(parse_json(raw)).get("sessionId"))
-        except ValueError:
-            continue
-        if session:
-            return session
-    return ""
+    sessions = (text(value.get("sessionId")) for value in first_rows(head, 40))
+    return next(filter(None, sessions), "")
 
 
 def read_group(paths: Sequence[Path]) -> Iterator[Imported]:

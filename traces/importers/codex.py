@@ -11,7 +11,7 @@ from windtunnel.traces.importers.assemble import Rules, assemble
 from windtunnel.traces.importers.codex_rollout import Rollout
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.pieces import title_of
-from windtunnel.traces.importers.records import Notes, parse_json, read_records, table, text
+from windtunnel.traces.importers.records import Notes, first_rows, parse_json, read_records, table, text
 from windtunnel.traces.model import Header
 
 NAME = "codex"
@@ -26,11 +26,7 @@ def detect(path: Path, head: bytes) -> bool:
     first = head.lstrip().split(b"\n", 1)[0]
     if b'"session_meta"' in first[:400] and b'"payload"' in first[:2_000]:
         return True
-    for raw in head.split(b"\n")[:10]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 10):
         if text(value.get("type")) in _TYPES and isinstance(value.get("payload"), dict):
             return True
     return False

@@ -15,7 +15,7 @@ from pathlib import Path
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.mooncake_delta import session
 from windtunnel.traces.importers.mooncake_rows import Row, Table, read_table
-from windtunnel.traces.importers.records import Notes, parse_json, table
+from windtunnel.traces.importers.records import Notes, first_rows
 from windtunnel.traces.importers.weka_build import Builder, Chain, Origin, Request
 from windtunnel.traces.model import Mark, Trace
 
@@ -29,11 +29,7 @@ _OF_OTHERS = ("chat_id", "parent_chat_id")
 def detect(path: Path, head: bytes) -> bool:
     if path.suffix != ".jsonl":
         return False
-    for raw in head.split(b"\n")[:10]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 10):
         sized = ("input_length" in value or "input_tokens" in value) and (
             "output_length" in value or "output_tokens" in value
         )

@@ -29,9 +29,9 @@ from windtunnel.traces.importers.records import (
     Record,
     count,
     dumps,
+    first_rows,
     instant,
     instant_ms,
-    parse_json,
     read_records,
     table,
     tables,
@@ -59,11 +59,7 @@ def detect(path: Path, head: bytes) -> bool:
     """A session header with a folder and a time, or a message entry as pi writes it."""
     if path.suffix != ".jsonl":
         return False
-    for raw in head.split(b"\n")[:10]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 10):
         if value.get("type") == "session" and "timestamp" in value and "cwd" in value and "id" in value:
             return True
         message = table(value.get("message"))

@@ -11,7 +11,7 @@ from windtunnel.traces.importers.assemble import Rules, assemble
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.pieces import ThreadDraft, title_of
 from windtunnel.traces.importers.qwen_chat import Chat
-from windtunnel.traces.importers.records import Notes, parse_json, read_records, table, text
+from windtunnel.traces.importers.records import Notes, first_rows, parse_json, read_records, table, text
 from windtunnel.traces.importers.thread_writer import adopt, tell_apart
 from windtunnel.traces.model import Header
 
@@ -25,11 +25,7 @@ def detect(path: Path, head: bytes) -> bool:
     """JSON lines with a session, a parent record and either GenAI parts or a system payload."""
     if path.suffix != ".jsonl":
         return False
-    for raw in head.split(b"\n")[:40]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 40):
         if "sessionId" not in value or "parentUuid" not in value or text(value.get("type")) not in _TYPES:
             continue
         if isinstance(table(value.get("message")).get("parts"), list) or "systemPayload" in value:

@@ -110,6 +110,16 @@ def read_records(path: Path, notes: Notes) -> Iterator[Record]:
             notes.add(number, "the line is not a JSON object and was left out")
 
 
+def first_rows(head: bytes, most: int) -> Iterator[dict[str, object]]:
+    """What the first `most` lines of a JSON Lines file hold, empty for what is no object; broken lines are left out."""
+    for raw in head.split(b"\n")[:most]:
+        try:
+            value = parse_json(raw)
+        except ValueError:
+            continue
+        yield table(value)
+
+
 def object_in(said: str) -> dict[str, object]:
     """The JSON object that a text is; empty when it is none."""
     if said.lstrip()[:1] != "{":

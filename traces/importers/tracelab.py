@@ -16,8 +16,8 @@ from windtunnel.traces.importers.records import (
     Notes,
     Record,
     count,
+    first_rows,
     instant,
-    parse_json,
     read_records,
     seconds,
     table,
@@ -38,11 +38,7 @@ CHARS_PER_TOKEN = 4.0
 def detect(path: Path, head: bytes) -> bool:
     if path.suffix != ".jsonl":
         return False
-    for raw in head.split(b"\n")[:5]:
-        try:
-            value = table(parse_json(raw))
-        except ValueError:
-            continue
+    for value in first_rows(head, 5):
         if "round_id" in value and "timing_events" in value and "input_tokens_total" in value:
             return True
     # a row may be longer than what is looked at
