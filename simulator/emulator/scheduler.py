@@ -32,6 +32,12 @@ class Limits(Struct, frozen=True):
     """Order by (priority, arrival) instead of first come, first served."""
     window: int = 0
     """Sliding window of the model's windowed layers, tokens; 0 without. Counted, not freed."""
+    speculative_tokens: int = 0
+    """Most draft tokens verified in one step of a request; 0 without speculation."""
+    lookahead: int = 0
+    """Room reserved beyond what is computed, tokens: drafts of mtp, eagle and draft_model are written there."""
+    drops_last_block: bool = False
+    """The last matched block of a prefix is computed again: mtp and eagle need its hidden states."""
 
 
 class Step:
