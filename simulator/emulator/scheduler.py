@@ -5,12 +5,12 @@ in turn, or `schedule` one step ahead of `complete` for asynchronous scheduling.
 many equal decode steps at once. Rules are those of vLLM 0.32 (v1/core/sched); each has a test.
 """
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import deque
 
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.blocks import BlockPool
+from windtunnel.simulator.emulator.kv import KvCache
 from windtunnel.simulator.emulator.request import FinishReason, Request
 
 
@@ -101,11 +101,11 @@ class Counters(Struct):
 class Scheduler:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
-        self.pool = BlockPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching)
+        self.kv = KvCache(limits)
+        self.pool = self.kv.pool
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.counters = Counters()
-        self._watermark = int(limits.watermark * limits.num_gpu_blocks)
 
     # Requests come and go.
 
@@ -118,7 +118,7 @@ class Scheduler:
             return False
         request.finished = "abort"
         (self.running if request in self.running else self.waiting).remove(request)
-        self._free(request)
+        self.kv.free(request)
         return True
 
     def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
@@ -156,17 +156,16 @@ class Scheduler:
             # Output that was in flight when its request was preempted is still delivered; the bookkeeping began anew.
             if preemptions == request.preemptions:
                 request.placeholders -= 1
-                self._cache(request, request.computed - request.placeholders)
+                self.kv.cache(request, request.computed - request.placeholders)
             if first:
-                kept = request.cached_blocks if self.limits.enable_prefix_caching else 0
-                held = min(kept * self.limits.block_size, request.prompt_tokens)
+                held = min(self.kv.cached(request), request.prompt_tokens)
                 request.created = max(0, held - (request.hit or 0))
             if len(request.output) >= request.ends:
                 request.finished = request.reason
                 finished = True
                 if preemptions != request.preemptions:
                     self.waiting.remove(request)
-                self._free(request)
+                self.kv.free(request)
             outputs.append(Output(request, tokens, request.finished, first))
         if finished:
             self.running = [request for request in self.running if request.finished is None]
@@ -190,37 +189,18 @@ class Scheduler:
             steps = min(steps, request.ends - len(request.output) - max(1, request.placeholders))
             if request.computed < window:
                 steps = min(steps, window - request.computed)
-        free = self.pool.free_count
-        if steps > 0 and self._growth(steps) > free:
-            steps = bisect_right(range(steps + 1), free, key=self._growth) - 1
-        return max(steps, 0)
+        return max(self.kv.fits(running, steps), 0)
 
     def skip(self, steps: int) -> list[list[int]]:
         """Do the bookkeeping of `steps` equal decode steps; each running request's new tokens, in running order."""
-        size = self.limits.block_size
-        grown: list[tuple[int, int]] = []
-        full: list[tuple[int, int]] = []
-        for index, request in enumerate(self.running):
-            grown += [(at, index) for at in range(len(request.blocks) * size - request.computed, steps, size)]
-        for (_, index), block in zip(sorted(grown), self.pool.take(len(grown)), strict=True):
-            self.running[index].blocks.append(block)
+        self.kv.extend(self.running, steps)
         produced: list[list[int]] = []
-        for index, request in enumerate(self.running):
-            ready = min(request.computed, request.known)
+        for request in self.running:
             produced.append(request.append(steps))
             request.computed += steps
-            full += [
-                ((block + 1) * size - ready, index) for block in range(request.cached_blocks, (ready + steps) // size)
-            ]
-        for _, index in sorted(full):
-            request = self.running[index]
-            self._cache(request, (request.cached_blocks + 1) * size)
+        self.kv.fill(self.running, steps)
         self.counters.steps += steps
         return produced
-
-    def _growth(self, steps: int) -> int:
-        size = self.limits.block_size
-        return sum(max(0, -(-(r.computed + steps) // size) - len(r.blocks)) for r in self.running)
 
     # The two passes of a step.
 
@@ -241,7 +221,7 @@ class Scheduler:
             new = min(new, budget, longest - request.computed - 1)
             if new <= 0:
                 continue
-            while not self._grow(request, new):
+            while not self.kv.grow(request, new):
                 preempted = True
                 victim, freed, before = self._preempt(step, index)
                 budget += freed
@@ -254,17 +234,16 @@ class Scheduler:
         return budget, preempted
 
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
-        waiting, pool, limits = self.waiting, self.pool, self.limits
+        waiting, limits = self.waiting, self.limits
         while waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
-            # The last known token is always computed: its output is the next token.
-            hits = pool.find(request.hashes, (request.known - 1) // limits.block_size)
-            hit = len(hits) * limits.block_size
+            found = self.kv.find(request)
+            hit = found.tokens
             new = request.known - hit
             if 0 < threshold < new:
                 new = threshold
             new = min(new, budget)
-            if not self._admit(request, hits, hit + new):
+            if not self.kv.admit(request, found, new, beside=bool(self.running)):
                 break
             waiting.popleft()
             self.running.append(request)
@@ -297,49 +276,6 @@ class Scheduler:
                 step.sampling.append((request, request.preemptions))
         self.counters.steps += 1
 
-    # Blocks.
-
-    def _grow(self, request: Request, new: int) -> bool:
-        """Room for `new` more tokens of a running request; False when the pool is short."""
-        target = request.computed + new
-        lacking = -(-target // self.limits.block_size) - len(request.blocks)
-        if lacking > 0:
-            if lacking > self.pool.free_count:
-                return False
-            request.blocks += self.pool.take(lacking)
-        self._cache(request, min(target, request.known))
-        return True
-
-    def _admit(self, request: Request, hits: list[int], target: int) -> bool:
-        """Give a waiting request its cached blocks and room up to `target` tokens, or nothing."""
-        size, free = self.limits.block_size, self.pool.free_count
-        kept = self._watermark if self.running else 0
-        revived = self.pool.count_free(hits)
-        known = min(request.known, self.limits.max_model_len)
-        whole = max(0, -(-known // size) - len(hits))
-        if self.limits.scheduler_reserve_full_isl and whole + revived + kept > free:
-            return False
-        lacking = max(0, -(-target // size) - len(hits))
-        if lacking + revived + kept > free:
-            return False
-        self.pool.hold(hits)
-        request.blocks = hits + self.pool.take(lacking)
-        request.cached_blocks = len(hits)
-        self._cache(request, min(target, request.known))
-        return True
-
-    def _cache(self, request: Request, tokens: int) -> None:
-        full = tokens // self.limits.block_size
-        known = request.cached_blocks
-        if full > known:
-            self.pool.cache(request.blocks[known:full], request.hashes[known:full])
-            request.cached_blocks = full
-
-    def _free(self, request: Request) -> None:
-        self.pool.release(reversed(request.blocks))
-        request.blocks = []
-        request.cached_blocks = 0
-
     def _preempt(self, step: Step, passed: int) -> tuple[Request, int, int]:
         """Put a running request back to the queue.
 
@@ -355,7 +291,7 @@ class Scheduler:
             at = step.requests.index(victim)
             del step.requests[at]
             freed = step.counts.pop(at)
-        self._free(victim)
+        self.kv.free(victim)
         victim.computed = 0
         victim.placeholders = 0
         victim.preemptions += 1

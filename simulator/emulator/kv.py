@@ -1,0 +1,134 @@
+"""The KV cache as the scheduler asks for it: hits, room, what is kept for later requests.
+
+The scheduler says how many tokens a request computes; which blocks that takes, and which become free or findable, is
+decided here, by the rules of vLLM 0.32 (v1/core). Nothing here knows of steps or time, except that `extend` and `fill`
+do at once what many equal decode steps would do, in the same order.
+"""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from windtunnel.simulator.emulator.blocks import BlockPool
+from windtunnel.simulator.emulator.request import Request
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.emulator.scheduler import Limits
+
+
+class Hit(Struct, frozen=True):
+    """What the prefix cache holds of a waiting request; nothing is held for it yet."""
+
+    tokens: int
+    blocks: list[int]
+
+
+class KvCache:
+    def __init__(self, limits: "Limits") -> None:
+        self.pool = BlockPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching)
+        self._size = limits.block_size
+        self._longest = limits.max_model_len
+        self._whole = limits.scheduler_reserve_full_isl
+        self._watermark = int(limits.watermark * limits.num_gpu_blocks)
+        self._lookahead = limits.lookahead
+
+    # One request.
+
+    def find(self, request: Request) -> Hit:
+        """The longest cached prefix. The last known token is always computed: its output is the next token."""
+        blocks = self.pool.find(request.hashes, (request.known - 1) // self._size)
+        return Hit(len(blocks) * self._size, blocks)
+
+    def admit(self, request: Request, hit: Hit, new: int, *, beside: bool) -> bool:
+        """Give a waiting request what was hit and room for `new` more tokens, or nothing.
+
+        `beside`: other requests run, so that the watermark is kept free.
+        """
+        size, free, hits = self._size, self.pool.free_count, hit.blocks
+        kept = self._watermark if beside else 0
+        revived = self.pool.count_free(hits)
+        known = min(request.known, self._longest)
+        whole = max(0, -(-known // size) - len(hits))
+        if self._whole and whole + revived + kept > free:
+            return False
+        target = hit.tokens + new
+        lacking = max(0, self._needed(target) - len(hits))
+        if lacking + revived + kept > free:
+            return False
+        self.pool.hold(hits)
+        request.blocks = hits + self.pool.take(lacking)
+        request.cached_blocks = len(hits)
+        self.cache(request, min(target, request.known))
+        return True
+
+    def grow(self, request: Request, new: int) -> bool:
+        """Room for `new` more tokens of a running request, drafts included; False when the pool is short."""
+        target = request.computed + new
+        lacking = self._needed(target) - len(request.blocks)
+        if lacking > 0:
+            if lacking > self.pool.free_count:
+                return False
+            request.blocks += self.pool.take(lacking)
+        self.cache(request, min(target, request.known))
+        return True
+
+    def cache(self, request: Request, tokens: int) -> None:
+        """The first `tokens` tokens are computed and final: their full blocks become findable."""
+        full = tokens // self._size
+        known = request.cached_blocks
+        if full > known:
+            self.pool.cache(request.blocks[known:full], request.hashes[known:full])
+            request.cached_blocks = full
+
+    def cached(self, request: Request) -> int:
+        """How many leading tokens of a running request the prefix cache knows."""
+        return request.cached_blocks * self._size if self.pool.caching else 0
+
+    def free(self, request: Request) -> None:
+        self.pool.release(reversed(request.blocks))
+        request.blocks = []
+        request.cached_blocks = 0
+
+    # Many equal steps of one token for each running request.
+
+    def fits(self, running: Sequence[Request], steps: int) -> int:
+        """How many of `steps` such steps find room without a preemption."""
+        free = self.pool.free_count
+
+        def growth(count: int) -> int:
+            return self._growth(running, count)
+
+        if steps <= 0 or growth(steps) <= free:
+            return steps
+        return bisect_right(range(steps + 1), free, key=growth) - 1
+
+    def extend(self, running: Sequence[Request], steps: int) -> None:
+        """Room for `steps` steps; called before `computed` and `known` move on."""
+        size = self._size
+        grown: list[tuple[int, int]] = []
+        for index, request in enumerate(running):
+            held, start = len(request.blocks), request.computed + self._lookahead
+            grown += [(block * size - start, index) for block in range(held, self._needed(request.computed + steps))]
+        for (_, index), block in zip(sorted(grown), self.pool.take(len(grown)), strict=True):
+            running[index].blocks.append(block)
+
+    def fill(self, running: Sequence[Request], steps: int) -> None:
+        """Blocks that became full become findable; called after `computed` and `known` moved on by `steps`."""
+        size = self._size
+        full: list[tuple[int, int]] = []
+        for index, request in enumerate(running):
+            after = min(request.computed, request.known)
+            ready = after - steps
+            full += [((block + 1) * size - ready, index) for block in range(request.cached_blocks, after // size)]
+        for _, index in sorted(full):
+            request = running[index]
+            self.cache(request, (request.cached_blocks + 1) * size)
+
+    def _growth(self, running: Sequence[Request], steps: int) -> int:
+        return sum(max(0, self._needed(r.computed + steps) - len(r.blocks)) for r in running)
+
+    def _needed(self, tokens: int) -> int:
+        """Blocks for `tokens` tokens and the lookahead behind them."""
+        return -(-min(tokens + self._lookahead, self._longest) // self._size)
