@@ -147,7 +147,7 @@ def _holm(tests: Mapping[tuple[str, str], float]) -> set[tuple[str, str]]:
 
 
 def blocks_needed(noise: float, effect: float, tests: int, *, power: float = 0.85, most: int = 60) -> int:
-    """Blocks that show a relative `effect` in `power` of the experiments (a little more than the 80% that are promised).
+    """Blocks that show a relative `effect` in `power` of the experiments (more than the 80% that are promised).
 
     `noise` is the relative standard deviation of one run's value between blocks, `tests` the entries of the table. The
     usual sum of two quantiles against the standard error, with the first of Holm's levels.
