@@ -60,7 +60,9 @@ class Request:
         salt: str | None = None,
         priority: int = 0,
         arrival: int = 0,
+        hashes: list[int] | None = None,
     ) -> None:
+        """`hashes`, where they are known: those that `chain_hashes` gives for the prompt's full blocks."""
         self.key = key
         self.script = script
         self.max_tokens = max_tokens
@@ -92,7 +94,7 @@ class Request:
         """Prompt tokens that this request put into the cache, as of its first output token."""
         self.block_size = block_size
         self.seed = salt_seed(salt)
-        self.hashes = chain_hashes(prompt, block_size, self.seed)
+        self.hashes = chain_hashes(prompt, block_size, self.seed) if hashes is None else hashes
         self.pending = prompt[len(self.hashes) * block_size :].tolist()
         """Known tokens after the last hashed block."""
 

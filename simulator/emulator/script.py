@@ -28,12 +28,21 @@ def _inventory() -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int
     return ids, np.cumsum(weights / weights.sum()), np.array(builtin().ids_of([",", ".", ".\n", ":\n", ",", "."]))
 
 
+def hasher(seed: int) -> blake2b:
+    """Takes a prompt's ids (four bytes each) in pieces: the output depends on the prompt and the seed."""
+    return blake2b(digest_size=16, key=seed.to_bytes(8, "big", signed=True))
+
+
 class Words:
     """The output of one request. A stop token stands at position `ends - 1` when `stops`."""
 
-    def __init__(self, prompt: Tokens, seed: int) -> None:
-        digest = blake2b(prompt.tobytes(), digest_size=16, key=seed.to_bytes(8, "big", signed=True))
-        self._key = int.from_bytes(digest.digest(), "big")
+    def __init__(self, prompt: Tokens, seed: int, *, digest: bytes | None = None) -> None:
+        """`digest`, where it is known: what `hasher(seed)` says of the prompt's bytes."""
+        if digest is None:
+            whole = hasher(seed)
+            whole.update(prompt.tobytes())
+            digest = whole.digest()
+        self._key = int.from_bytes(digest, "big")
         self._ids: list[int] = []
         self._stop: int | None = None
 
