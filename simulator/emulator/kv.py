@@ -33,12 +33,22 @@ class KvCache:
         self._whole = limits.scheduler_reserve_full_isl
         self._watermark = int(limits.watermark * limits.num_gpu_blocks)
         self._lookahead = limits.lookahead
+        self._drops = limits.drops_last_block
 
     # One request.
+
+    def begin(self) -> None:
+        """A step begins."""
+
+    def clip(self, request: Request, start: int, new: int) -> int:
+        """How many of `new` tokens after the first `start` a chunk may compute, where it must end at a block's end."""
+        return new
 
     def find(self, request: Request) -> Hit:
         """The longest cached prefix. The last known token is always computed: its output is the next token."""
         blocks = self.pool.find(request.hashes, (request.known - 1) // self._size)
+        if self._drops and blocks:
+            blocks.pop()
         return Hit(len(blocks) * self._size, blocks)
 
     def admit(self, request: Request, hit: Hit, new: int, *, beside: bool) -> bool:
@@ -132,3 +142,8 @@ class KvCache:
     def _needed(self, tokens: int) -> int:
         """Blocks for `tokens` tokens and the lookahead behind them."""
         return -(-min(tokens + self._lookahead, self._longest) // self._size)
+
+
+def cache_of(limits: "Limits") -> KvCache:
+    """The KV cache that a model with these groups gets."""
+    return KvCache(limits)
