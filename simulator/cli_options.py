@@ -17,6 +17,7 @@ SENDABLE = re.compile(r"[\x20-\x7e\t]*")
 
 _OPTIONS: list[Callable[[Command], Command]] = [
     click.argument("traces", nargs=-1, metavar="[TRACE ...]"),
+    click.option("--shape", metavar="INxOUT", help="Single calls of this size instead of sessions, e.g. 512x512."),
     click.option("--agents", type=int, default=32, show_default=True, help="Sessions that run side by side."),
     click.option("--target", metavar="URL", help="A running OpenAI-compatible server."),
     click.option("--engine", metavar="CMD", help='Start this engine, e.g. "vllm serve MODEL --port {port}".'),
@@ -98,6 +99,17 @@ def run_options(command: Command) -> Command:
     return command
 
 
+def _traces(named: tuple[str, ...], shape: str | None) -> tuple[str, ...]:
+    from windtunnel.traces.errors import UsageError
+    from windtunnel.traces.shapes import PREFIX
+
+    if shape is None:
+        return tuple(named) or ("library",)
+    if named:
+        raise UsageError(f"--shape {shape} stands in place of traces: leave out {named[0]}")
+    return (PREFIX + shape,)
+
+
 def to_config(flags: dict[str, Any]) -> "RunConfig":
     """The flags as a checked RunConfig; UsageError says which flag is wrong."""
     from windtunnel.agents.policy import Dial, parse_dial
@@ -138,7 +150,7 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
         raise UsageError("--slo: it is empty, write it like ttft_s.p90<3")
     duration, max_context, warmup = flags["duration"], flags["max_context"], flags["warmup"]
     return RunConfig(
-        traces=tuple(flags["traces"]) or ("library",),
+        traces=_traces(flags["traces"], flags["shape"]),
         agents=flags["agents"],
         target=flags["target"],
         engine=flags["engine"],

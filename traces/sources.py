@@ -10,6 +10,7 @@ from windtunnel.traces import library
 from windtunnel.traces.errors import TraceError
 from windtunnel.traces.format import is_trace_file, read_trace
 from windtunnel.traces.model import Problem, Trace
+from windtunnel.traces.shapes import PREFIX, shape_traces
 
 DEFAULT = "library:mixed"
 
@@ -27,8 +28,9 @@ def load(specs: Sequence[str], importer: str | None = None) -> Loaded:
 
     `importer` is the format that all the specs have, where their content does not say or should not be asked.
 
-    A spec is a trace file, a folder with traces or anything importable below it, an importable file, `library`, or
-    `library:NAME` with a session or a group. Raises TraceError when a spec gives no session at all.
+    A spec is a trace file, a folder with traces or anything importable below it, an importable file, `library`,
+    `library:NAME` with a session or a group, or `shape:512x512` for single calls of that size. Raises
+    TraceError when a spec gives no session at all.
     """
     traces: list[Trace] = []
     problems: list[Problem] = []
@@ -49,6 +51,9 @@ def load(specs: Sequence[str], importer: str | None = None) -> Loaded:
 def _load_one(spec: str, seen: set[Path]) -> Loaded:
     if spec == "library" or spec.startswith("library:"):
         return _read(library_paths(spec), seen)
+    if spec.startswith(PREFIX):
+        shapes = shape_traces(spec)
+        return Loaded(shapes, (), (spec,) * len(shapes))
     path = _path(spec)
     if path.is_dir():
         return _folder(spec, path, seen)
