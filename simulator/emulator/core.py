@@ -37,6 +37,7 @@ class Core:
         self.scheduler = scheduler
         self.steptime = steptime
         self.asynchronous = asynchronous
+        scheduler.asynchronous = asynchronous
         self.due: int | None = None
         """When the running step ends, ns; None while idle."""
         self._running: Step | None = None

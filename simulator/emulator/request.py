@@ -1,5 +1,6 @@
 """One request as the scheduler sees it: known tokens, computed tokens, blocks."""
 
+from collections.abc import Callable
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,16 +18,34 @@ class Script(Protocol):
         ...
 
 
+class Speculates(Script, Protocol):
+    """A script that also says which draft tokens are accepted; without it none is."""
+
+    def accepted(self, position: int, drafted: int) -> int:
+        """How many of `drafted` drafts for output tokens from `position` on are accepted, the same on every ask."""
+        ...
+
+
+class Drafts(Script, Protocol):
+    """A script that also says how many drafts there are; without it as many as are allowed. An n-gram may find none."""
+
+    def drafted(self, position: int, most: int) -> int:
+        """How many draft tokens are made for output tokens from `position` on, at most `most`."""
+        ...
+
+
 class Request:
     """Mutable state of one request. Token counts throughout; positions count from the prompt's first token."""
 
     __slots__ = (
+        "accepts",
         "arrival",
         "block_size",
         "blocks",
         "cached_blocks",
         "computed",
         "created",
+        "drafts",
         "ends",
         "finished",
         "first_at",
@@ -40,8 +59,10 @@ class Request:
         "pending",
         "placeholders",
         "preemptions",
+        "prefilling",
         "priority",
         "prompt_tokens",
+        "proposes",
         "reason",
         "scheduled_at",
         "script",
@@ -65,6 +86,8 @@ class Request:
         """`hashes`, where they are known: those that `chain_hashes` gives for the prompt's full blocks."""
         self.key = key
         self.script = script
+        self.accepts: Callable[[int, int], int] | None = getattr(script, "accepted", None)
+        self.proposes: Callable[[int, int], int] | None = getattr(script, "drafted", None)
         self.max_tokens = max_tokens
         self.ends = max_tokens if ends is None else min(ends, max_tokens)
         """Output length at which the request is over."""
@@ -82,6 +105,10 @@ class Request:
         """Tokens whose KV is computed or being computed by a scheduled step."""
         self.placeholders = 0
         """Output tokens that scheduled steps will produce and that have not returned."""
+        self.drafts = 0
+        """Draft tokens to be verified in the next step."""
+        self.prefilling = False
+        """Its last step did not reach the end of what was known, so it brings no token."""
         self.output: list[int] = []
         self.blocks: list[int] = []
         self.cached_blocks = 0
@@ -94,7 +121,7 @@ class Request:
         """Prompt tokens that this request put into the cache, as of its first output token."""
         self.block_size = block_size
         self.seed = salt_seed(salt)
-        self.hashes = chain_hashes(prompt, block_size, self.seed) if hashes is None else hashes
+        self.hashes = chain_hashes(prompt, block_size, self.seed) if hashes is None else list(hashes)
         self.pending = prompt[len(self.hashes) * block_size :].tolist()
         """Known tokens after the last hashed block."""
 
@@ -112,3 +139,11 @@ class Request:
             self.hashes += fresh
             del self.pending[: len(fresh) * self.block_size]
         return tokens
+
+    def accepted(self, drafted: int) -> int:
+        """How many of the drafts for the next output tokens are accepted."""
+        return self.accepts(len(self.output), drafted) if self.accepts else 0
+
+    def drafted(self, most: int) -> int:
+        """How many drafts are made for the next output tokens."""
+        return self.proposes(len(self.output), most) if self.proposes else most

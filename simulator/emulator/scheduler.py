@@ -8,99 +8,18 @@ many equal decode steps at once. Rules are those of vLLM 0.32 (v1/core/sched); e
 from bisect import insort
 from collections import deque
 
-from msgspec import Struct
-
 from windtunnel.simulator.emulator.kv import KvCache
-from windtunnel.simulator.emulator.request import FinishReason, Request
+from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.step import Counters, Limits, Output, Step
 
-
-class Limits(Struct, frozen=True):
-    """What bounds a step; names are vLLM's."""
-
-    num_gpu_blocks: int
-    block_size: int = 16
-    max_model_len: int = 131_072
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
-    long_prefill_token_threshold: int = 0
-    enable_prefix_caching: bool = True
-    scheduler_reserve_full_isl: bool = True
-    """Admit a request only when all its known tokens fit, not just its first chunk."""
-    watermark: float = 0.0
-    """Share of the blocks kept free when a request is admitted beside others."""
-    priority: bool = False
-    """Order by (priority, arrival) instead of first come, first served."""
-    window: int = 0
-    """Sliding window of the model's windowed layers, tokens; 0 without. Counted, not freed."""
-    speculative_tokens: int = 0
-    """Most draft tokens verified in one step of a request; 0 without speculation."""
-    lookahead: int = 0
-    """Room reserved beyond what is computed, tokens: drafts of mtp, eagle and draft_model are written there."""
-    drops_last_block: bool = False
-    """The last matched block of a prefix is computed again: mtp and eagle need its hidden states."""
-
-
-class Step:
-    """One step of the engine: which requests compute how many tokens, and the sums its time depends on."""
-
-    __slots__ = (
-        "admitted",
-        "chunks",
-        "context",
-        "counts",
-        "requests",
-        "sampling",
-        "tokens",
-        "windowed",
-        "work",
-        "work_windowed",
-    )
-
-    def __init__(self) -> None:
-        self.requests: list[Request] = []
-        self.counts: list[int] = []
-        self.admitted: list[Request] = []
-        """Those that run for the first time."""
-        self.sampling: list[tuple[Request, int]] = []
-        """Requests that get a token from this step, with their preemption count when it was scheduled."""
-        self.tokens = 0
-        self.context = 0
-        """Sum of the contexts that the step's attention reads, tokens; shared blocks count for each reader."""
-        self.windowed = 0
-        """The same with each context capped at the sliding window."""
-        self.chunks = 0
-        """Requests that compute more than one token."""
-        self.work = 0.0
-        """Sum over the chunks of n * (c + n / 2) for n new tokens on a context of c."""
-        self.work_windowed = 0.0
-
-    @property
-    def pure_decode(self) -> bool:
-        return self.tokens == len(self.requests)
-
-
-class Output(Struct, frozen=True):
-    """What one step returned for one request."""
-
-    request: Request
-    tokens: list[int]
-    finished: FinishReason | None
-    first: bool
-
-
-class Counters(Struct):
-    """Totals since the start, counted as vLLM counts them."""
-
-    queries: int = 0
-    """Tokens looked up in the prefix cache, once a request, at its first admission."""
-    hits: int = 0
-    preemptions: int = 0
-    steps: int = 0
+__all__ = ["Counters", "Limits", "Output", "Scheduler", "Step"]
 
 
 class Scheduler:
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, asynchronous: bool = False) -> None:
         self.limits = limits
+        self.asynchronous = asynchronous
+        """Whether `schedule` is called one step ahead of `complete`."""
         self.kv = KvCache(limits)
         self.pool = self.kv.pool
         self.running: list[Request] = []
@@ -148,28 +67,59 @@ class Scheduler:
         """The step's results return: tokens are appended, finished requests free their blocks."""
         outputs: list[Output] = []
         finished = False
-        for request, preemptions in step.sampling:
+        for request, preemptions, drafts in step.sampling:
             if request.finished is not None:
                 continue
             first = not request.output
-            tokens = request.append(1)
             # Output that was in flight when its request was preempted is still delivered; the bookkeeping began anew.
-            if preemptions == request.preemptions:
-                request.placeholders -= 1
-                self.kv.cache(request, request.computed - request.placeholders)
+            current = preemptions == request.preemptions
+            accepted = self._verify(step, request, drafts, current=current) if drafts else 0
+            tokens = request.append(min(1 + accepted, request.ends - len(request.output)))
+            if current:
+                request.placeholders -= len(tokens)
+                if self.asynchronous:
+                    self.kv.cache(request, request.computed - request.placeholders)
             if first:
                 held = min(self.kv.cached(request), request.prompt_tokens)
                 request.created = max(0, held - (request.hit or 0))
             if len(request.output) >= request.ends:
                 request.finished = request.reason
                 finished = True
-                if preemptions != request.preemptions:
+                if not current:
                     self.waiting.remove(request)
                 self.kv.free(request)
             outputs.append(Output(request, tokens, request.finished, first))
         if finished:
             self.running = [request for request in self.running if request.finished is None]
+        if self.limits.speculative_tokens and not self.asynchronous:
+            self._draft(step)
         return outputs
+
+    def _verify(self, step: Step, request: Request, drafts: int, *, current: bool) -> int:
+        """How many of the drafts were accepted; the others' room is taken back."""
+        accepted = 0 if request in step.padded else request.accepted(drafts)
+        counters = self.counters
+        counters.drafts += 1
+        counters.draft_tokens += drafts
+        counters.accepted_tokens += accepted
+        if not counters.accepted_per_position:
+            counters.accepted_per_position = [0] * self.limits.speculative_tokens
+        for position in range(accepted):
+            counters.accepted_per_position[position] += 1
+        if current:
+            request.computed -= drafts - accepted
+            request.placeholders -= drafts - accepted
+        return accepted
+
+    def _draft(self, step: Step) -> None:
+        """New drafts for the requests that got tokens: known here, as the next step is scheduled after this one."""
+        most, limits = self.limits.speculative_tokens, self.limits
+        # Drafters without a KV cache of their own skip a batch of which one sequence comes close to the longest.
+        if not limits.lookahead and step.longest + most > limits.max_model_len:
+            return
+        for request, _, _ in step.sampling:
+            if request.finished is None:
+                request.drafts = request.drafted(most)
 
     # Many equal steps.
 
@@ -205,20 +155,21 @@ class Scheduler:
     # The two passes of a step.
 
     def _schedule_running(self, step: Step, budget: int, threshold: int) -> tuple[int, bool]:
-        running, longest = self.running, self.limits.max_model_len
+        running, longest, slots = self.running, self.limits.max_model_len, self.limits.draft_slots
         preempted = False
         index = 0
-        while index < len(running) and budget > 0:
+        while index < len(running) and budget > slots:
             request = running[index]
             index += 1
             in_flight = request.placeholders
-            # Asynchronous: a step that already runs brings this request's last token.
+            # Asynchronous: a step that already runs brings this request's last token, even if it rejects all drafts.
             if in_flight and request.computed + 2 - in_flight >= request.prompt_tokens + request.max_tokens:
                 continue
-            new = request.known + in_flight - request.computed
+            ready = request.known + in_flight - request.computed
+            new = ready + request.drafts
             if 0 < threshold < new:
                 new = threshold
-            new = min(new, budget, longest - request.computed - 1)
+            new = min(new, budget - slots, longest - request.computed - 1)
             if new <= 0:
                 continue
             while not self.kv.grow(request, new):
@@ -228,21 +179,30 @@ class Scheduler:
                 index -= before
                 if victim is request:
                     return budget, True
-            step.requests.append(request)
-            step.counts.append(new)
-            budget -= new
+            step.add(request, new, max(0, new - ready))
+            step.prefilling |= request.prefilling
+            request.drafts = 0
+            budget -= new + slots
         return budget, preempted
 
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
-        waiting, limits = self.waiting, self.limits
-        while waiting and budget > 0 and len(self.running) < limits.max_num_seqs:
+        waiting, limits, slots = self.waiting, self.limits, self.limits.draft_slots
+        decodes = bool(step.requests)
+        while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
             found = self.kv.find(request)
             hit = found.tokens
             new = request.known - hit
-            if 0 < threshold < new:
+            drafts = 0
+            if limits.speculative_tokens and new == 1 and not step.prefilling and (decodes or hit):
+                # One token only: filled up to the size of its fellows, so that the batch stays a uniform one.
+                drafts = self._padding(hit)
+                new += drafts
+                if drafts and new > budget - slots:
+                    break
+            elif 0 < threshold < new:
                 new = threshold
-            new = min(new, budget)
+            new = min(new, budget - slots)
             if not self.kv.admit(request, found, new, beside=bool(self.running)):
                 break
             waiting.popleft()
@@ -254,26 +214,39 @@ class Scheduler:
                 if limits.enable_prefix_caching:
                     self.counters.queries += request.known
                     self.counters.hits += hit
-            step.requests.append(request)
-            step.counts.append(new)
-            budget -= new
+            step.add(request, new, drafts)
+            if drafts:
+                step.padded.append(request)
+            budget -= new + slots
+
+    def _padding(self, hit: int) -> int:
+        drafts = self.limits.speculative_tokens
+        return drafts if hit + drafts + 2 <= self.limits.max_model_len else 0
 
     def _book(self, step: Step) -> None:
         window = self.limits.window
-        for request, new in zip(step.requests, step.counts, strict=True):
+        most = self.limits.speculative_tokens if self.asynchronous else 0
+        for request, new, drafts in zip(step.requests, step.counts, step.drafted, strict=True):
             before = request.computed
             after = request.computed = before + new
             step.tokens += new
+            step.drafts += drafts
             step.context += after
+            step.longest = max(step.longest, after)
             if window:
                 step.windowed += min(after, window + new - 1)
-            if new > 1:
+            if new > 1 + drafts:
                 step.chunks += 1
                 step.work += new * (before + new / 2)
                 step.work_windowed += new * min(before + new / 2, window)
-            if after >= request.known + request.placeholders:
-                request.placeholders += 1
-                step.sampling.append((request, request.preemptions))
+            request.prefilling = after < request.known + request.placeholders
+            if not request.prefilling:
+                request.placeholders += 1 + drafts
+                # Asynchronous: the next step is scheduled before this one's drafts are known, with room for all.
+                request.drafts = most
+                step.sampling.append((request, request.preemptions, drafts))
+        if self.limits.speculative_tokens:
+            step.drafting = len(step.sampling)
         self.counters.steps += 1
 
     def _preempt(self, step: Step, passed: int) -> tuple[Request, int, int]:
@@ -288,12 +261,11 @@ class Scheduler:
         victim = running.pop(place)
         freed = 0
         if victim in step.requests:
-            at = step.requests.index(victim)
-            del step.requests[at]
-            freed = step.counts.pop(at)
+            freed = step.remove(victim) + self.limits.draft_slots
         self.kv.free(victim)
         victim.computed = 0
         victim.placeholders = 0
+        victim.drafts = 0
         victim.preemptions += 1
         self.counters.preemptions += 1
         self._queue(victim, front=True)

@@ -10,14 +10,14 @@ import sys
 from pathlib import Path
 
 import torch
-from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, SpeculativeConfig, VllmConfig
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
 from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
-from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.outputs import DraftTokenIds, ModelRunnerOutput
 from vllm.v1.request import Request, RequestStatus
 from vllm.v1.structured_output import StructuredOutputManager
 
@@ -33,6 +33,8 @@ def scheduler_of(config, model):
             long_prefill_token_threshold=config["threshold"],
             policy=config["policy"],
             async_scheduling=config["asynchronous"],
+            watermark=config["watermark"],
+            scheduler_reserve_full_isl=config["gate"],
             enable_chunked_prefill=True,
             is_encoder_decoder=False,
         ),
@@ -40,6 +42,11 @@ def scheduler_of(config, model):
         device_config=DeviceConfig("cpu"),
     )
     settings.cache_config.num_gpu_blocks = config["blocks"]
+    if config["method"]:
+        # The method is set afterwards: a drafter's own model is not needed to decide what is scheduled.
+        drafter = SpeculativeConfig(method="ngram", num_speculative_tokens=config["drafts"], prompt_lookup_max=2)
+        drafter.method = config["method"]
+        settings.speculative_config = drafter
     spec = FullAttentionSpec(block_size=size, num_kv_heads=2, head_size=32, dtype=torch.bfloat16)
     cache = KVCacheConfig(config["blocks"], [], [KVCacheGroupSpec(["layer"], spec)])
     return (AsyncScheduler if config["asynchronous"] else Scheduler)(
@@ -64,6 +71,10 @@ class Play:
         self.script = {ask["key"]: ask["script"] for ask in self.asks}
         self.log, self.finished, self.cached = [], [], {}
         self.queries = self.hits = self.step = 0
+        self.config = scenario["config"]
+        self.accepts = {ask["key"]: ask["accepts"] for ask in self.asks}
+        self.proposes = {ask["key"]: ask["proposes"] for ask in self.asks}
+        self.spec = [0, 0, 0, [0] * self.config["drafts"]]
 
     def add(self, place, ask):
         params = SamplingParams(max_tokens=ask["max_tokens"])
@@ -82,8 +93,14 @@ class Play:
         self.scheduler.add_request(request)
 
     def schedule(self):
+        ran = {request.request_id for request in self.scheduler.running}
         out = self.scheduler.schedule()
-        out.samples = {key: not self.scheduler.requests[key].is_prefill_chunk for key in out.num_scheduled_tokens}
+        requests = self.scheduler.requests
+        out.samples = {key: not requests[key].is_prefill_chunk for key in out.num_scheduled_tokens}
+        # The drafts of a request that has just been admitted only pad the batch: all are rejected.
+        drafts = {key: len(ids) for key, ids in out.scheduled_spec_decode_tokens.items()}
+        out.real_drafts = {key: count if key in ran else 0 for key, count in drafts.items()}
+        out.longest = max((requests[key].num_computed_tokens for key in out.num_scheduled_tokens), default=0)
         manager = self.scheduler.kv_cache_manager
         stats = manager.make_prefix_cache_stats()
         self.queries += stats.queries
@@ -91,27 +108,33 @@ class Play:
         queue = manager.block_pool.free_block_queue.get_all_free_blocks()
         self.log.append(
             [
-                [[key, count] for key, count in out.num_scheduled_tokens.items()],
+                [[key, count, drafts.get(key, 0)] for key, count in out.num_scheduled_tokens.items()],
                 [request.request_id for request in self.scheduler.running],
                 [request.request_id for request in self.scheduler.waiting],
                 self.queries,
                 self.hits,
                 [block.block_id for block in queue],
+                [*self.spec[:3], *self.spec[3]],
             ]
         )
         return out if out.total_num_scheduled_tokens else None
 
+    def sample(self, key, out):
+        """What the model gives: the accepted drafts and one token more, whatever comes after the end of the script."""
+        if key not in self.scheduler.requests or not out.samples[key]:
+            return []
+        at = self.given[key]
+        accepted = min(self.accepts[key][at], out.real_drafts.get(key, 0))
+        ids = [*self.script[key], *[7] * 20][at : at + 1 + accepted]
+        self.given[key] += len(ids)
+        return ids
+
     def complete(self, out):
         keys = list(out.num_scheduled_tokens)
-        sampled = []
-        for key in keys:
-            known = key in self.scheduler.requests and out.samples[key]
-            sampled.append([self.script[key][self.given[key]]] if known else [])
-            self.given[key] += known
         result = ModelRunnerOutput(
             req_ids=keys,
             req_id_to_index={key: i for i, key in enumerate(keys)},
-            sampled_token_ids=sampled,
+            sampled_token_ids=[self.sample(key, out) for key in keys],
             logprobs=None,
             prompt_logprobs_dict={},
             pooler_output=[],
@@ -123,6 +146,25 @@ class Play:
                 if output.prefill_stats is not None:
                     stats = output.prefill_stats
                     self.cached[output.request_id] = [stats.num_cached_tokens, stats.num_cache_creation_tokens]
+            stats = outputs.scheduler_stats and outputs.scheduler_stats.spec_decoding_stats
+            if stats:
+                self.spec[0] += stats.num_drafts
+                self.spec[1] += stats.num_draft_tokens
+                self.spec[2] += stats.num_accepted_tokens
+                self.spec[3] = [a + b for a, b in zip(self.spec[3], stats.num_accepted_tokens_per_pos, strict=True)]
+        if self.config["method"] and not self.asynchronous:
+            self.propose(keys, out)
+
+    def propose(self, keys, out):
+        """The drafter runs after the step: n-grams find up to as many drafts as the scenario says, others always all."""
+        most, found = self.config["drafts"], []
+        plain = self.config["method"] == "ngram"
+        if plain and out.longest + most > self.config["max_model_len"]:
+            return
+        for key in keys:
+            count = self.proposes[key][min(self.given[key], len(self.proposes[key]) - 1)] if plain else most
+            found.append([5] * min(count, most))
+        self.scheduler.update_draft_token_ids(DraftTokenIds(keys, found))
 
     def run(self):
         waiting = list(enumerate(self.asks))

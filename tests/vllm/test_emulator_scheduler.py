@@ -15,12 +15,15 @@ import numpy as np
 import pytest
 
 from windtunnel.simulator.emulator.request import Request
-from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
+from windtunnel.simulator.emulator.scheduler import Counters, Limits, Scheduler
 
 pytestmark = pytest.mark.vllm
 
-SCENARIOS = 40
+SCENARIOS = 80
 STOP = 90_000
+SYNCHRONOUS = ["", "", "eagle", "mtp", "draft_model", "ngram"]
+ASYNCHRONOUS = ["", "", "eagle", "mtp", "draft_model", "ngram_gpu"]
+"""Ways of speculating that vLLM 0.32 allows with either kind of scheduling; "" is none."""
 
 
 def scenario(rng: np.random.Generator) -> dict[str, Any]:
@@ -28,6 +31,8 @@ def scenario(rng: np.random.Generator) -> dict[str, Any]:
     size, longest = int(rng.choice([4, 16])), int(rng.choice([200, 600]))
     least = -(-longest // size) + 1
     policy = "priority" if rng.random() < 0.25 else "fcfs"
+    asynchronous = bool(rng.random() < 0.5)
+    method = str(rng.choice(ASYNCHRONOUS if asynchronous else SYNCHRONOUS))
     config = {
         "block_size": size,
         "max_model_len": longest,
@@ -37,7 +42,11 @@ def scenario(rng: np.random.Generator) -> dict[str, Any]:
         "threshold": int(rng.choice([0, 0, 0, 40])),
         "caching": bool(rng.random() < 0.9),
         "policy": policy,
-        "asynchronous": bool(rng.random() < 0.5),
+        "asynchronous": asynchronous,
+        "method": method,
+        "drafts": int(rng.choice([1, 2, 3, 5])) if method else 0,
+        "watermark": float(rng.choice([0.0, 0.0, 0.1])),
+        "gate": bool(rng.random() < 0.8),
     }
     requests, histories, at = [], [], 0
     for i in range(int(rng.integers(5, 40))):
@@ -63,17 +72,30 @@ def scenario(rng: np.random.Generator) -> dict[str, Any]:
                 "salt": "x" if rng.random() < 0.25 else None,
                 "priority": int(rng.integers(3)) if policy == "priority" else 0,
                 "abort": at + int(rng.integers(1, 40)) if rng.random() < 0.1 else -1,
+                "accepts": rng.integers(0, 6, size=length + 20).tolist(),
+                "proposes": rng.integers(0, 6, size=length + 20).tolist(),
             }
         )
     return {"config": config, "requests": requests, "stop": STOP}
 
 
 class Scripted:
-    def __init__(self, ids: list[int]) -> None:
-        self.ids = ids
+    def __init__(self, ask: dict[str, Any]) -> None:
+        self.ask = ask
 
     def tokens(self, start: int, stop: int) -> list[int]:
-        return self.ids[start:stop]
+        ids: list[int] = self.ask["script"][start:stop]
+        return ids
+
+    def accepted(self, position: int, drafted: int) -> int:
+        return min(drafted, int(self.ask["accepts"][position]))
+
+
+class Matched(Scripted):
+    """An n-gram drafter finds as many drafts as the scenario says."""
+
+    def drafted(self, position: int, most: int) -> int:
+        return min(most, int(self.ask["proposes"][position]))
 
 
 def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
@@ -89,7 +111,14 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
             long_prefill_token_threshold=config["threshold"],
             enable_prefix_caching=config["caching"],
             priority=config["policy"] == "priority",
-        )
+            watermark=config["watermark"],
+            scheduler_reserve_full_isl=config["gate"],
+            speculative_tokens=config["drafts"],
+            lookahead=config["drafts"] if config["method"] in ("eagle", "mtp", "draft_model") else 0,
+            drops_last_block=config["method"] in ("eagle", "mtp"),
+            draft_slots=int(config["method"] == "draft_model"),
+        ),
+        asynchronous=config["asynchronous"],
     )
     requests: dict[str, Request] = {}
     log: list[Any] = []
@@ -103,7 +132,7 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
             requests[ask["key"]] = Request(
                 ask["key"],
                 np.array(ask["prompt"], dtype=np.uint32),
-                Scripted(script),
+                (Matched if config["method"] == "ngram" else Scripted)(ask),
                 ask["max_tokens"],
                 block_size=config["block_size"],
                 ends=script.index(STOP) + 1 if STOP in script else None,
@@ -119,12 +148,13 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
         out = scheduler.schedule()
         log.append(
             [
-                [[r.key, n] for r, n in zip(out.requests, out.counts, strict=True)] if out else [],
+                [[r.key, n, d] for r, n, d in zip(out.requests, out.counts, out.drafted, strict=True)] if out else [],
                 [r.key for r in scheduler.running],
                 [r.key for r in scheduler.waiting],
                 scheduler.counters.queries,
                 scheduler.counters.hits,
                 scheduler.pool.free_order(),
+                verified(scheduler.counters, config["drafts"]),
             ]
         )
         if not config["asynchronous"]:
@@ -135,8 +165,15 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
         if not waiting and not scheduler.running and not scheduler.waiting and pending is None:
             break
     cached = {key: [r.hit, r.created] for key, r in requests.items() if r.created is not None}
-    counts = Counter(steps=step, preemptions=scheduler.counters.preemptions, hits=scheduler.counters.hits)
+    totals = scheduler.counters
+    counts = Counter(steps=step, preemptions=totals.preemptions, hits=totals.hits, drafts=totals.draft_tokens)
+    counts["accepted"] = totals.accepted_tokens
     return {"log": log, "finished": finished, "cached": cached}, counts
+
+
+def verified(counters: Counters, most: int) -> list[int]:
+    places = counters.accepted_per_position or [0] * most
+    return [counters.drafts, counters.draft_tokens, counters.accepted_tokens, *places]
 
 
 def test_every_step_equals_the_real_schedulers(model_folder: Path, tmp_path: Path) -> None:
@@ -147,7 +184,7 @@ def test_every_step_equals_the_real_schedulers(model_folder: Path, tmp_path: Pat
     oracle = Path(__file__).with_name("scheduler_oracle.py")
     command = [os.environ["WINDTUNNEL_VLLM_PYTHON"], "-W", "ignore", oracle, model_folder, source, target]
     done = subprocess.run(
-        command, env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300, check=False
+        command, env=os.environ | {"HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=600, check=False
     )
     assert done.returncode == 0, done.stderr[-2000:]
     totals: Counter[str] = Counter()
@@ -160,4 +197,5 @@ def test_every_step_equals_the_real_schedulers(model_folder: Path, tmp_path: Pat
         assert ours["finished"] == real["finished"], given["config"]
         assert ours["cached"] == real["cached"], given["config"]
     assert totals["preemptions"] > 0
+    assert totals["accepted"] > 0
     print(f"\nscheduler equal to vLLM's over {SCENARIOS} scenarios: {dict(totals)}")

@@ -310,8 +310,8 @@ def test_chunks_count_their_attention_work() -> None:
     assert second is not None
     assert (first.work, second.work) == (8 * 4.0, 8 * (8 + 4.0))
     assert (first.tokens, first.context, second.context) == (8, 8, 16)
-    assert [r.key for r, _ in first.sampling] == []
-    assert [r.key for r, _ in second.sampling] == ["a"]
+    assert [r.key for r, *_ in first.sampling] == []
+    assert [r.key for r, *_ in second.sampling] == ["a"]
 
 
 def test_usage_counts_held_blocks_and_running_requests_grow() -> None:
