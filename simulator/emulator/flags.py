@@ -43,6 +43,10 @@ class Settings(Struct, frozen=True):
     exit_with_parent: bool
     ignored: tuple[str, ...]
     """Real vLLM flags that were given and are not modelled."""
+    tokenizer: str | None = None
+    """Folder with a tokenizer and its chat template; None for the built-in ones."""
+    tool_calls: float = 0.0
+    """Share of the answers that call a tool where a client offers a harmless one."""
 
     @property
     def kv_tokens(self) -> int:
@@ -89,6 +93,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--enable-prompt-tokens-details", action=boolean, default=True, help="on here, off in vLLM")
     p.add_argument("--enable-auto-tool-choice", action=boolean, default=False)
     p.add_argument("--tool-call-parser")
+    p.add_argument("--tokenizer", metavar="FOLDER", help="count with this tokenizer.json and chat template")
+    p.add_argument("--tool-calls", type=float, default=0.0, metavar="SHARE", help="answers that call a tool, 0 to 1")
     p.add_argument("--enable-server-load-tracking", action=boolean, default=False)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--exit-with-parent", action="store_true", help="stop when the process that started this one dies")
@@ -148,6 +154,8 @@ def parse(argv: Sequence[str]) -> Settings:
         load_tracking=known.enable_server_load_tracking,
         exit_with_parent=known.exit_with_parent,
         ignored=tuple(ignored),
+        tokenizer=known.tokenizer,
+        tool_calls=known.tool_calls,
     )
 
 
@@ -195,6 +203,8 @@ def _check(known: argparse.Namespace) -> None:
         raise UsageError(f"--max-model-len must be at least 1, not {known.max_model_len}.")
     if known.port > 65535:
         raise UsageError(f"--port must be at most 65535, not {known.port}.")
+    if not 0 <= known.tool_calls <= 1:
+        raise UsageError(f"--tool-calls must be in [0, 1], not {known.tool_calls}.")
     if not 0 < known.gpu_memory_utilization <= 1:
         raise UsageError(f"--gpu-memory-utilization must be in (0, 1], not {known.gpu_memory_utilization}.")
 
