@@ -1,7 +1,7 @@
 """The flags of a run, said once for `run` and `watch`."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,6 +97,20 @@ def run_options(command: Command) -> Command:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def config_of(words: Sequence[str]) -> "RunConfig":
+    """The config of a command line of `windtunnel run`, without the command's name."""
+    from windtunnel.traces.errors import UsageError
+
+    command = click.Command("run", params=[], add_help_option=False)
+    for option in _OPTIONS:
+        option(command)
+    try:
+        context = command.make_context("run", list(words), resilient_parsing=False)
+    except click.UsageError as error:
+        raise UsageError(error.format_message().rstrip(".")) from error
+    return to_config({key: value for key, value in context.params.items() if key != "as_json"})
 
 
 def _traces(named: tuple[str, ...], shape: str | None) -> tuple[str, ...]:

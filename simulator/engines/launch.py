@@ -36,8 +36,9 @@ ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 def expand(engine: str | None) -> str:
     """The command line to start: the short form of the emulator written out, `{port}` required."""
     words = _split(engine) if engine else [EMULATOR]
-    if words and words[0] == EMULATOR:
-        own = [sys.executable, "-m", "windtunnel.simulator.cli", "engine", *words[1:]]
+    at = next((i for i, word in enumerate(words) if not ASSIGNMENT.match(word)), len(words))
+    if words[at : at + 1] == [EMULATOR]:
+        own = [*words[:at], sys.executable, "-m", "windtunnel.simulator.cli", "engine", *words[at + 1 :]]
         words = own if "--port" in words else [*own, "--port", "{port}"]
     if not any("{port}" in word for word in words):
         raise UsageError(f"--engine {engine}: the command needs {{port}} where its port goes, such as --port {{port}}")

@@ -1,0 +1,261 @@
+"""Experiment files: which engine configurations are compared, on what workload, and for how long.
+
+TOML. `[workload]` holds the flags of `windtunnel run` under the same names with `_`; `[engine]` the base command. Then
+either `ladder` (each step changes the one before it), `variants` (each changes the base) or `grid` (all combinations).
+"""
+
+import itertools
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.simulator.experiments import command as cmd
+from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS, MATTERS
+from windtunnel.simulator.run.config import RunConfig, parse_seconds, parse_share
+from windtunnel.traces.errors import UsageError
+
+MOST_STEPS = 64
+EMULATOR = "emulator"
+NOT_HERE = ("target", "engine", "out", "as_json", "plain")
+"""Flags of a run that an experiment sets itself."""
+
+
+class Change(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One step of a ladder or one variant."""
+
+    name: str
+    set: dict[str, cmd.Value] = {}
+    unset: list[str] = []
+    env: dict[str, str] = {}
+    command: str | None = None
+    """In place of the base command."""
+    target: str | None = None
+    """A running server in place of a command."""
+    lossy: bool = False
+    """It may change what the model answers: faster is then not yet better."""
+    why: str = ""
+
+
+class Engine(Struct, forbid_unknown_fields=True, kw_only=True):
+    command: str = EMULATOR
+    name: str = "base"
+    env: dict[str, str] = {}
+    target: str | None = None
+    virtual: bool | None = None
+    """On the virtual clock; emulator only (default there: yes)."""
+    why: str = ""
+
+
+class Blocks(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """When enough is known."""
+
+    least: int = LEAST_BLOCKS
+    most: int = 8
+    width: str = "3%"
+    """Half-width of the intervals at which no further block is run."""
+    matters: str = f"{MATTERS:.0%}"
+    """Smallest difference that matters."""
+    time: str | None = None
+    """No block is begun after this."""
+    order: str = "interleaved"
+    """`interleaved`, or `blocked` where restarts are too slow: then nothing is better or worse than anything."""
+
+
+class File(Struct, forbid_unknown_fields=True, kw_only=True):
+    name: str | None = None
+    about: str = ""
+    steps_from: str | None = None
+    """Take engine and steps from this file, beside this one."""
+    workload: dict[str, Any] = {}
+    engine: Engine | None = None
+    blocks: Blocks = Blocks()
+    metrics: list[str] = []
+    ladder: list[Change] = []
+    variants: list[Change] = []
+    grid: dict[str, list[cmd.Value]] = {}
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One configuration of the engine."""
+
+    name: str
+    command: str | None
+    """Environment and words, `{port}` in it; None with `target`."""
+    target: str | None = None
+    previous: int | None = None
+    """The step it is compared with, beside the base."""
+    changes: tuple[str, ...] = ()
+    """What it changes against `previous`, for people."""
+    lossy: bool = False
+    why: str = ""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    name: str
+    about: str
+    path: Path
+    workload: RunConfig
+    steps: tuple[Step, ...]
+    least: int
+    most: int
+    width: float
+    matters: float
+    time_s: float | None
+    interleaved: bool
+    virtual: bool
+    metrics: tuple[str, ...]
+
+
+def load(path: Path) -> Plan:
+    """Read and check an experiment file; UsageError says what is wrong and where."""
+    file = _read(path)
+    if file.steps_from is not None:
+        other = _read(path.parent / file.steps_from)
+        file.engine = file.engine or other.engine
+        file.ladder, file.variants, file.grid = other.ladder, other.variants, other.grid
+    kinds = [name for name in ("ladder", "variants", "grid") if getattr(file, name)]
+    if len(kinds) > 1:
+        raise UsageError(f"{path}: {kinds[0]} and {kinds[1]} exclude each other; keep one of them")
+    engine = file.engine or Engine()
+    steps = _steps(path, engine, file)
+    if len(steps) > MOST_STEPS:
+        raise UsageError(f"{path}: it makes {len(steps)} steps, at most {MOST_STEPS} are run; take some values out")
+    names = [step.name for step in steps]
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{path}: two steps are named {name!r}; give each its own name")
+    blocks = file.blocks
+    emulated = all(step.command is not None and _emulated(step.command) for step in steps)
+    if engine.virtual and not emulated:
+        raise UsageError(f"{path}: engine.virtual is for the emulator only; leave it out or use the emulator")
+    if not LEAST_BLOCKS <= blocks.least <= blocks.most:
+        raise UsageError(f"{path}: blocks.least must be {LEAST_BLOCKS} to blocks.most, it is {blocks.least}")
+    if blocks.order not in ("interleaved", "blocked"):
+        raise UsageError(f"{path}: blocks.order is {blocks.order!r}; write interleaved or blocked")
+    return Plan(
+        name=file.name or path.stem,
+        about=file.about,
+        path=path,
+        workload=_workload(path, file.workload),
+        steps=tuple(steps),
+        least=blocks.least,
+        most=blocks.most,
+        width=parse_share(blocks.width, f"{path}: blocks.width"),
+        matters=parse_share(blocks.matters, f"{path}: blocks.matters"),
+        time_s=None if blocks.time is None else parse_seconds(blocks.time, f"{path}: blocks.time"),
+        interleaved=blocks.order == "interleaved",
+        virtual=emulated if engine.virtual is None else engine.virtual,
+        metrics=tuple(file.metrics),
+    )
+
+
+def _read(path: Path) -> File:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}); give an experiment file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} is no TOML: {error}") from error
+    try:
+        return msgspec.convert(data, File)
+    except msgspec.ValidationError as error:
+        what, _, where = str(error).partition(" - at ")
+        at = where.strip("`").removeprefix("$").removeprefix(".")
+        raise UsageError(f"{path}: {what}" + (f", in {at}" if at else "") + "; see docs/compare.md") from error
+
+
+def _steps(path: Path, engine: Engine, file: File) -> list[Step]:
+    env, words = ({}, []) if engine.target else _split(path, engine.command)
+    env |= engine.env
+    steps = [
+        Step(
+            name=engine.name,
+            command=None if engine.target else cmd.join(env, words),
+            target=engine.target,
+            why=engine.why,
+        )
+    ]
+    changes = file.ladder or file.variants or _grid(file.grid)
+    for number, change in enumerate(changes):
+        if engine.target and not (change.target or change.command):
+            raise UsageError(
+                f"{path}: step {change.name!r} changes flags of a server that is only a URL; give it a target or command"
+            )
+        before = (dict(env), list(words))
+        if change.command is not None:
+            env, words = _split(path, change.command)
+        for name in [*change.set, *change.unset]:
+            if not name.startswith("-"):
+                raise UsageError(
+                    f"{path}: step {change.name!r} sets {name!r}; write flags as the engine does, --{name}"
+                )
+        env, words = env | change.env, cmd.changed(words, change.set, change.unset)
+        steps.append(
+            Step(
+                name=change.name,
+                command=None if change.target else cmd.join(env, words),
+                target=change.target,
+                previous=number if file.ladder else 0,
+                changes=tuple(_said(change)),
+                lossy=change.lossy,
+                why=change.why,
+            )
+        )
+        if not file.ladder:
+            env, words = before
+    return steps
+
+
+def _split(path: Path, command: str) -> tuple[dict[str, str], list[str]]:
+    try:
+        return cmd.split(command)
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def _grid(grid: Mapping[str, list[cmd.Value]]) -> list[Change]:
+    """All combinations, in the order of the file; each is named by its values."""
+    return [
+        Change(
+            name=" ".join(f"{flag.lstrip('-')}={value}" for flag, value in zip(grid, values, strict=True)),
+            set=dict(zip(grid, values, strict=True)),
+        )
+        for values in itertools.product(*grid.values())
+        if grid
+    ]
+
+
+def _said(change: Change) -> list[str]:
+    said = [f"{name}={value}" for name, value in change.env.items()]
+    said += [" ".join(cmd.changed([], {name: value})) for name, value in change.set.items()]
+    said += [f"without {name}" for name in change.unset]
+    return said + ([change.command or change.target or ""] if change.command or change.target else [])
+
+
+def _emulated(command: str) -> bool:
+    return cmd.split(command)[1][0] == EMULATOR
+
+
+def _workload(path: Path, given: Mapping[str, Any]) -> RunConfig:
+    """`[workload]` through the very parser of `windtunnel run`."""
+    from windtunnel.simulator.cli_options import config_of
+
+    words: list[str] = []
+    for name, value in given.items():
+        if name in NOT_HERE:
+            raise UsageError(f"{path}: workload.{name} is not the workload's; engines stand in [engine] and its steps")
+        if name == "traces":
+            words += [value] if isinstance(value, str) else [str(v) for v in value]
+        elif value is True:
+            words.append("--" + name.replace("_", "-"))
+        elif value is not False:
+            for one in value if isinstance(value, list) else [value]:
+                words += ["--" + name.replace("_", "-"), str(one)]
+    try:
+        return config_of(words)
+    except UsageError as error:
+        raise UsageError(f"{path}: [workload] {error}") from error

@@ -1,0 +1,55 @@
+"""Command lines changed flag by flag."""
+
+import pytest
+
+from windtunnel.simulator.engines.launch import expand
+from windtunnel.simulator.experiments.command import changed, flags_of, join, split
+from windtunnel.traces.errors import UsageError
+
+SERVE = ["vllm", "serve", "some/model", "--max-num-seqs", "256", "--enforce-eager", "--port", "{port}"]
+
+
+def test_environment_stands_in_front():
+    env, words = split("OMP_NUM_THREADS=1 X='a b' vllm serve m --port {port}")
+    assert env == {"OMP_NUM_THREADS": "1", "X": "a b"}
+    assert words == ["vllm", "serve", "m", "--port", "{port}"]
+    assert join(env, words) == "OMP_NUM_THREADS=1 X='a b' vllm serve m --port {port}"
+    assert split(join(env, words)) == (env, words)
+
+
+@pytest.mark.parametrize("bad", ["vllm 'serve", "", "A=1"])
+def test_a_command_that_starts_nothing_is_refused(bad):
+    with pytest.raises(UsageError):
+        split(bad)
+
+
+def test_a_flag_that_is_set_again_replaces_the_first_in_either_spelling():
+    assert changed(SERVE, {"--max_num_seqs": 64}) == [
+        *("vllm", "serve", "some/model", "--enforce-eager", "--port", "{port}", "--max_num_seqs", "64")
+    ]
+    assert changed(["x", "--a=1", "--b", "2"], {"--a": 3}) == ["x", "--b", "2", "--a", "3"]
+
+
+def test_booleans_tables_and_lists():
+    assert changed(["x", "--async-scheduling"], {"--async-scheduling": False}) == ["x", "--no-async-scheduling"]
+    assert changed(["x", "--no-async-scheduling"], {"--async-scheduling": True}) == ["x", "--async-scheduling"]
+    assert changed(["x", "--eager", "model"], {"--eager": True}) == ["x", "model", "--eager"]
+    assert changed(["x"], {"--spec": {"method": "mtp", "n": 3}}) == ["x", "--spec", '{"method":"mtp","n":3}']
+    assert changed(["x"], {"--names": ["a", "b"]}) == ["x", "--names", "a", "b"]
+
+
+def test_what_is_taken_out_goes_with_its_values():
+    assert changed(SERVE, {}, ["--max-num-seqs", "--enforce-eager"]) == [
+        *("vllm", "serve", "some/model", "--port", "{port}")
+    ]
+
+
+def test_negative_numbers_are_values():
+    assert changed(["x", "--n", "-1", "--m", "2"], {"--n": 5}) == ["x", "--m", "2", "--n", "5"]
+    assert flags_of(["x", "--n", "-1", "--eager", "--m=2"]) == {"--n": "-1", "--eager": "", "--m": "2"}
+
+
+def test_the_emulator_is_started_with_an_environment_too():
+    words = split(expand("OMP_NUM_THREADS=1 emulator --gpu H100"))
+    assert words[0] == {"OMP_NUM_THREADS": "1"}
+    assert words[1][-5:] == ["engine", "--gpu", "H100", "--port", "{port}"]

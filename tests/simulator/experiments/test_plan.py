@@ -1,0 +1,115 @@
+"""Experiment files to plans, and every way to write one wrongly."""
+
+from pathlib import Path
+
+import pytest
+
+from windtunnel.simulator.experiments.plan import load
+from windtunnel.traces.errors import UsageError
+
+LADDER = """
+name = "two rungs"
+[workload]
+shape = "512x512"
+agents = 256
+duration = "5m"
+slo = "ttft_s.p90<3"
+[engine]
+command = "emulator --gpu H200 --max-num-seqs 256"
+[[ladder]]
+name = "drafts"
+env = { OMP_NUM_THREADS = "1" }
+set = { "--speculative-config" = { method = "mtp", num_speculative_tokens = 3 } }
+why = "several tokens a step"
+[[ladder]]
+name = "half state"
+set = { "--mamba-ssm-cache-dtype" = "float16" }
+unset = ["--max-num-seqs"]
+lossy = true
+"""
+
+
+@pytest.fixture
+def written(tmp_path):
+    def write(text: str, name: str = "e.toml") -> Path:
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_a_ladders_steps_stand_on_each_other(written):
+    plan = load(written(LADDER))
+    assert plan.name == "two rungs"
+    assert plan.workload.traces == ("shape:512x512",)
+    assert (plan.workload.agents, plan.workload.duration_s, plan.workload.slo) == (256, 300.0, "ttft_s.p90<3")
+    assert [step.name for step in plan.steps] == ["base", "drafts", "half state"]
+    assert [step.previous for step in plan.steps] == [None, 0, 1]
+    drafts = """--speculative-config '{"method":"mtp","num_speculative_tokens":3}'"""
+    assert [step.command for step in plan.steps] == [
+        "emulator --gpu H200 --max-num-seqs 256",
+        f"OMP_NUM_THREADS=1 emulator --gpu H200 --max-num-seqs 256 {drafts}",
+        f"OMP_NUM_THREADS=1 emulator --gpu H200 {drafts} --mamba-ssm-cache-dtype float16",
+    ]
+    assert plan.steps[2].changes == ("--mamba-ssm-cache-dtype float16", "without --max-num-seqs")
+    assert [step.lossy for step in plan.steps] == [False, False, True]
+    assert plan.virtual
+    assert (plan.least, plan.most, plan.width, plan.matters, plan.interleaved) == (3, 8, 0.03, 0.05, True)
+
+
+def test_variants_stand_side_by_side(written):
+    plan = load(written(LADDER.replace("[[ladder]]", "[[variants]]")))
+    assert [step.previous for step in plan.steps] == [None, 0, 0]
+    assert plan.steps[2].command == "emulator --gpu H200 --mamba-ssm-cache-dtype float16"
+
+
+def test_a_grid_is_all_combinations(written):
+    plan = load(written('[engine]\ncommand = "vllm serve m --port {port}"\n[grid]\n"--a" = [1, 2]\n"--b" = ["x", "y"]'))
+    assert [step.name for step in plan.steps] == ["base", "a=1 b=x", "a=1 b=y", "a=2 b=x", "a=2 b=y"]
+    assert plan.steps[3].command == "vllm serve m --port {port} --a 2 --b x"
+    assert not plan.virtual
+
+
+def test_steps_of_another_file_under_another_workload(written):
+    written(LADDER, "steps.toml")
+    plan = load(written('steps_from = "steps.toml"\n[workload]\nagents = 32'))
+    assert [step.name for step in plan.steps] == ["base", "drafts", "half state"]
+    assert (plan.workload.traces, plan.workload.agents) == (("library",), 32)
+
+
+def test_a_running_server_beside_a_command(written):
+    plan = load(written('[[variants]]\nname = "there"\ntarget = "http://gpu:8000"'))
+    assert (plan.steps[1].command, plan.steps[1].target) == (None, "http://gpu:8000")
+    assert not plan.virtual
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name =", "is no TOML"),
+        ("[workload]\nagent = 3", r"\[workload\] No such option '--agent'"),
+        ('[workload]\nagents = "x"', r"\[workload\] Invalid value for '--agents'"),
+        ('[workload]\ntraces = "a"\nshape = "5x5"', r"\[workload\] --shape 5x5 stands in place of traces"),
+        ('[workload]\ntarget = "http://x"', "workload.target is not the workload's"),
+        ("[workload]\nhelp = true", "No such option '--help'"),
+        ('[[ladder]]\nnam = "x"', r"unknown field `nam`, in ladder\[0\]"),
+        ('[[ladder]]\nname = "x"\nset = { max = 3 }', "step 'x' sets 'max'; write it as a flag, --max"),
+        ('[[ladder]]\nname = "a"\n[[variants]]\nname = "b"', "ladder and variants exclude each other"),
+        ('[[ladder]]\nname = "base"', "two steps are named 'base'"),
+        ("[engine]\ncommand = 3", "in engine.command"),
+        ('[engine]\ncommand = "vllm serve \'m"', "the quotes do not match"),
+        ('[engine]\ncommand = "vllm serve m --port {port}"\nvirtual = true', "engine.virtual is for the emulator only"),
+        ('[engine]\ntarget = "http://x"\n[[ladder]]\nname = "a"\nset = { "--b" = 1 }', "a server that is only a URL"),
+        ("[blocks]\nleast = 2", "blocks.least must be 3"),
+        ('[blocks]\nwidth = "wide"', "blocks.width wide: expected a share"),
+        ('[blocks]\norder = "any"', "write interleaved or blocked"),
+        ('steps_from = "none.toml"', "none.toml cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_place(written, text, said):
+    path = written(text)
+    with pytest.raises(UsageError, match=said) as caught:
+        load(path)
+    assert str(path.parent) in str(caught.value)
+    assert "\n" not in str(caught.value)
