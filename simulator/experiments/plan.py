@@ -190,9 +190,7 @@ def _steps(path: Path, engine: Engine, file: File) -> list[Step]:
             env, words = _split(path, change.command)
         for name in [*change.set, *change.unset]:
             if not name.startswith("-"):
-                raise UsageError(
-                    f"{path}: step {change.name!r} sets {name!r}; write flags as the engine does, --{name}"
-                )
+                raise UsageError(f"{path}: step {change.name!r} sets {name!r}; write it as a flag, --{name}")
         env, words = env | change.env, cmd.changed(words, change.set, change.unset)
         steps.append(
             Step(
