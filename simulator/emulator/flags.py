@@ -11,8 +11,10 @@ from typing import NoReturn
 
 from msgspec import Struct
 
-from windtunnel.simulator.emulator import facts
-from windtunnel.simulator.emulator.facts import GIB, Gpu, Model
+from windtunnel.simulator.emulator import facts, memory
+from windtunnel.simulator.emulator.facts import GIB, Gpu, Reached
+from windtunnel.simulator.emulator.mode import Mode
+from windtunnel.simulator.emulator.model import Model
 from windtunnel.simulator.emulator.scheduler import Limits
 from windtunnel.traces.errors import EngineError, UsageError
 
@@ -47,6 +49,20 @@ class Settings(Struct, frozen=True):
     """Folder with a tokenizer and its chat template; None for the built-in ones."""
     tool_calls: float = 0.0
     """Share of the answers that call a tool where a client offers a harmless one."""
+
+    @property
+    def mode(self) -> Mode:
+        """What the time of a step depends on beside GPU and model."""
+        return Mode(
+            kv_dtype=self.kv_dtype,
+            tensor_parallel=self.tensor_parallel,
+            eager=self.eager,
+            asynchronous=self.asynchronous,
+        )
+
+    @property
+    def reached(self) -> Reached:
+        return self.gpu.reached
 
     @property
     def kv_tokens(self) -> int:
@@ -109,10 +125,10 @@ def parse(argv: Sequence[str]) -> Settings:
     gpu = facts.gpu(known.gpu)
     model = facts.model(name).quantised(known.quantization)
     _check(known)
-    tokens, seqs = facts.batch_defaults(gpu)
+    tokens, seqs = memory.batch_defaults(gpu)
     seqs = known.max_num_seqs or seqs
     tokens = known.max_num_batched_tokens or tokens
-    blocks = known.num_gpu_blocks_override or facts.kv_blocks(
+    blocks = known.num_gpu_blocks_override or memory.kv_blocks(
         gpu,
         model,
         block_size=known.block_size,
@@ -171,7 +187,7 @@ def _longest(wanted: int | None, model: Model, blocks: int, block_size: int, kv_
             f"({model.max_model_len} of {model.name}): lower --max-model-len."
         )
     if longest > room:
-        unit = facts.kv_bytes(model, kv_dtype) / GIB
+        unit = model.kv_bytes * model.kv_share(kv_dtype) / GIB
         raise EngineError(
             f"To serve at least one request with the model's max seq len ({longest}), ({longest * unit:.2f} GiB KV "
             f"cache is needed, which is larger than the available KV cache memory ({room * unit:.2f} GiB). Based on "

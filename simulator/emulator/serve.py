@@ -16,7 +16,8 @@ from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
 from windtunnel.simulator.emulator.metrics import Metrics
-from windtunnel.simulator.emulator.routes import Server, describe
+from windtunnel.simulator.emulator.routes import Server
+from windtunnel.simulator.emulator.routes_state import describe
 from windtunnel.simulator.emulator.scheduler import Scheduler
 from windtunnel.simulator.emulator.steptime import ERROR_BAR, StepTime
 from windtunnel.simulator.emulator.tokenizer import builtin
@@ -48,14 +49,7 @@ def main(argv: Sequence[str]) -> int:
 def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> tuple[Engine, web.Application]:
     """The engine and its routes on a loop."""
     scheduler = Scheduler(settings.limits)
-    steptime = StepTime(
-        settings.gpu,
-        settings.model,
-        kv_dtype=settings.kv_dtype,
-        tensor_parallel=settings.tensor_parallel,
-        eager=settings.eager,
-        asynchronous=settings.asynchronous,
-    )
+    steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached)
     core = Core(scheduler, steptime, asynchronous=settings.asynchronous)
     metrics = Metrics(scheduler, settings.served[0], describe(settings)["cache_config"])
     engine = Engine(core, metrics, perf_counter_ns, loop)

@@ -1,62 +1,102 @@
 """How long one step takes on a GPU.
 
-    step = t0 + tr*B + max(weights, products) + KV reads + prefill attention + tensor-parallel exchange
+    step = t0 + tr*B + max(weights, products) + KV reads + recurrent state + prefill attention + exchange + drafting
 
-A decode step is bound by reading weights and KV cache, a prefill step by its matrix products. Weights of a
-mixture of experts are read as far as T tokens touch them. Uncalibrated, the result is good to about 20%.
+A decode step is bound by reading weights and KV cache, a prefill step by its matrix products. Weights of a mixture of
+experts are read as far as T tokens touch them. The CPU's work between two steps is hidden by asynchronous scheduling
+as far as the GPU is slower, and added without it. Uncalibrated, the result is good to about 20%.
+
+Latent attention (MLA) reads one latent a token for all heads; in decode every head multiplies with the whole latent
+(absorbed projections), so that those products count where they take longer than the reads.
 """
 
-from windtunnel.simulator.emulator.facts import Gpu, Model, kv_bytes
+from windtunnel.simulator.emulator.constants import Constants, constants
+from windtunnel.simulator.emulator.facts import Gpu, Reached
+from windtunnel.simulator.emulator.graphs import Graphs, capture
+from windtunnel.simulator.emulator.mode import Mode
+from windtunnel.simulator.emulator.model import Model
 from windtunnel.simulator.emulator.scheduler import Step
 
 ERROR_BAR = 0.20
 """Relative error to expect of a step time on a GPU whose constants were not fitted to measurements on it."""
 
-_EAGER_LAYER_S = 120e-6
-"""Time to launch one layer's kernels without CUDA graphs (estimate): a floor under the step."""
-_SYNCHRONOUS_S = 1.0e-3
-"""CPU time of a step that asynchronous scheduling hides (estimate)."""
-_EXCHANGE_S = 8e-6
-_EXCHANGE_BYTES_S = 300e9
-"""Latency and bandwidth of one all-reduce between GPUs (estimates)."""
-_SKEW = 0.8
-"""Share of the experts that tokens spread over; routing favours some."""
-
 
 class StepTime:
-    """Seconds of a step, for one GPU, model and way of running it."""
+    """Seconds of a step, for one GPU, model and way of running it.
+
+    `reached` and `figures` replace what the GPU's row and constants.toml say: a calibration's.
+    """
 
     def __init__(
         self,
         gpu: Gpu,
         model: Model,
+        mode: Mode | None = None,
         *,
-        kv_dtype: str = "auto",
-        tensor_parallel: int = 1,
-        eager: bool = False,
-        asynchronous: bool = True,
+        reached: Reached | None = None,
+        figures: Constants | None = None,
     ) -> None:
-        reached, shards = gpu.reached, tensor_parallel
+        mode, reached, known = mode or Mode(), reached or gpu.reached, figures or constants()
+        shards, speculation = mode.tensor_parallel, mode.speculation
         bandwidth = gpu.tbps * 1e12
-        self._fixed = reached.step_ms / 1e3 + (0.0 if asynchronous else _SYNCHRONOUS_S)
-        self._sequence = reached.seq_us / 1e6
-        self._floor = model.layers * _EAGER_LAYER_S if eager else 0.0
-        self._graphs = not eager
         read = bandwidth * reached.hw * shards
-        self._dense = (model.dense_bytes - model.embedding_bytes) / read
+        self._graphs = Graphs() if mode.eager else mode.graphs or _usual(gpu, mode)
+        self._fixed = reached.step_ms / 1e3
+        self._sequence = reached.seq_us / 1e6
+
+        # CPU work between two steps.
+        spinning = known.threads_factor if mode.threads > 1 else 1.0
+        self._asynchronous = mode.asynchronous
+        self._cpu = known.cpu_step_ms / 1e3 * spinning
+        self._cpu_sequence = known.cpu_sequence_us / 1e6 * spinning
+        if speculation is not None and speculation.draft.lookup:
+            self._cpu_sequence += known.lookup_us / 1e6 * spinning
+        self._floors = {
+            "full": 0.0,
+            "piecewise": model.layers * known.piecewise_layer_us / 1e6,
+            "eager": model.layers * known.eager_layer_us / 1e6,
+        }
+
+        # Weights and products.
+        self._dense = model.read_bytes / read
         self._experts = model.expert_bytes / read
-        self._untouched = 1 - model.experts_active / (_SKEW * model.experts) if model.experts else 0.0
-        flops = gpu.tflops(model.expert_bits if model.experts else model.weight_bits, model.compute_bits) * 1e12
-        self._product = 2 * model.active * 1e9 / (flops * reached.hf * shards)
-        narrow = kv_bytes(model, kv_dtype) / model.kv_bytes
-        self._context = model.kv_bytes * narrow / (bandwidth * reached.hk * shards)
-        self._windowed = model.window_kv_bytes * narrow / (bandwidth * reached.hk * shards)
-        attention = 4 * model.heads * model.head_dim / (gpu.bf16 * 1e12 * reached.ha * shards)
+        self._untouched = _untouched(model.experts, model.experts_active, known)
+        bits = model.expert_bits if model.experts else model.weight_bits
+        flops = gpu.tflops(bits, model.compute_bits, known.unpacked) * 1e12 * reached.hf * shards
+        self._product = 2 * model.active * 1e9 / flops
+
+        # KV cache and recurrent state.
+        share = model.kv_share(mode.kv_dtype)
+        cache = bandwidth * reached.hk * model.kv_shards(shards)
+        self._context = model.kv_bytes * share / cache
+        self._windowed = model.window_kv_bytes * share / cache
+        attended = gpu.bf16 * 1e12 * reached.ha * shards
+        self._absorbed = 2 * model.heads * model.full_layers * 2 * model.latent / attended if model.latent else 0.0
+        self._state = _state_bytes(model, mode) / (bandwidth * _state_share(mode, known) * shards)
+        attention = 4 * model.heads * model.head_dim / attended
         self._work = attention * model.full_layers
-        self._work_windowed = attention * (model.layers - model.full_layers)
-        self._exchange_s = 2 * model.layers * _EXCHANGE_S if shards > 1 else 0.0
-        share = 2 * (shards - 1) / shards
-        self._exchange_token = 2 * model.layers * share * model.hidden * 2 / _EXCHANGE_BYTES_S if shards > 1 else 0.0
+        self._work_windowed = attention * model.window_layers
+
+        # Between GPUs: two all-reduces a layer.
+        self._exchange, self._exchange_token = 0.0, 0.0
+        if shards > 1:
+            self._exchange = 2 * model.layers * known.exchange_us / 1e6
+            moved = 2 * (shards - 1) / shards * model.hidden * 2
+            self._exchange_token = 2 * model.layers * moved / (known.exchange_gb_s * 1e9)
+
+        # Drafts: one pass after the other, all sequences in each.
+        self._passes = 0
+        if speculation is not None and speculation.draft.passes:
+            draft = speculation.draft
+            self._passes = draft.passes
+            self._pass = known.draft_pass_us / 1e6
+            self._draft_dense = draft.dense_bytes / read
+            self._draft_experts = draft.expert_bytes / read
+            self._draft_untouched = _untouched(draft.experts, draft.experts_active, known)
+            peak = gpu.tflops(draft.weight_bits, draft.compute_bits, known.unpacked)
+            self._draft_product = 2 * draft.active * 1e9 / (peak * 1e12 * reached.hf * shards)
+            self._draft_context = draft.kv_bytes * share / cache
+        self._transfer = model.kv_bytes * share / (known.offload_gb_s * 1e9 * model.kv_shards(shards))
 
     def of(self, step: Step) -> float:
         """Seconds of one step as scheduled."""
@@ -68,22 +108,58 @@ class StepTime:
     def seconds(self, sequences: int, tokens: int, context: int, windowed: int = 0) -> float:
         """Seconds of a step without prefill attention.
 
-        `context` is the sum of the sequences' contexts in tokens, `windowed` the same capped at the window.
+        `tokens` counts draft tokens that are verified; `context` is the sum of the sequences' contexts in tokens,
+        `windowed` the same capped at the window.
         """
-        padded = graph_size(tokens) if self._graphs and tokens == sequences else tokens
+        padded = self._graphs.padded(sequences, tokens)
         touched = 1 - self._untouched**padded if self._experts else 0.0
         linear = max(self._dense + self._experts * touched, self._product * padded)
         reads = context * self._context + windowed * self._windowed
-        exchange = self._exchange_s + padded * self._exchange_token
-        return max(self._fixed + self._sequence * sequences + linear + reads + exchange, self._floor)
+        if self._absorbed:
+            reads = max(reads, context * self._absorbed * tokens / sequences)
+        gpu = self._fixed + self._sequence * sequences + linear + reads + self._state * sequences
+        gpu += self._exchange + padded * self._exchange_token
+        gpu = max(gpu, self._floors[self._graphs.launches(sequences, tokens)])
+        if self._passes:
+            gpu += self._drafting(sequences, tokens, context)
+        cpu = self._cpu + self._cpu_sequence * sequences
+        return max(gpu, cpu) if self._asynchronous else gpu + cpu
+
+    def transfer(self, tokens: int) -> float:
+        """Seconds to move the KV cache of that many tokens between GPU and host memory."""
+        return tokens * self._transfer
+
+    def _drafting(self, sequences: int, tokens: int, context: int) -> float:
+        """The first pass goes over the step's tokens, each later one over one token a sequence."""
+        seconds = 0.0
+        for width, times in ((tokens, 1), (sequences, self._passes - 1)):
+            touched = 1 - self._draft_untouched**width if self._draft_experts else 0.0
+            linear = max(self._draft_dense + self._draft_experts * touched, self._draft_product * width)
+            seconds += times * (self._pass + linear + context * self._draft_context)
+        return seconds
 
 
-def graph_size(sequences: int) -> int:
-    """The captured batch size that a decode batch is padded to; itself above the largest (512)."""
-    if sequences <= 2:
-        return sequences
-    if sequences <= 4:
-        return 4
-    if sequences <= 256:
-        return -(-sequences // 8) * 8
-    return -(-sequences // 16) * 16 if sequences <= 512 else sequences
+def _usual(gpu: Gpu, mode: Mode) -> Graphs:
+    drafts = mode.speculation.k if mode.speculation else 0
+    return capture(max_num_seqs=1024, max_num_batched_tokens=8192, drafts=drafts, blackwell=gpu.data_centre_blackwell)
+
+
+def _untouched(experts: int, active: int, known: Constants) -> float:
+    """Probability that one token leaves an expert alone."""
+    return max(0.0, 1 - active / (known.skew * experts)) if experts else 0.0
+
+
+def _state_bytes(model: Model, mode: Mode) -> float:
+    """Recurrent state moved for a sequence in a step: read once, and written after each token that is verified.
+
+    vLLM keeps the state after every draft token, so that the one after the last accepted draft can be gone on with.
+    """
+    if model.recurrent is None:
+        return 0.0
+    drafts = mode.speculation.k if mode.speculation else 0
+    return model.recurrent.sequence_bytes(mode.ssm_dtype, drafts) * (2 + drafts)
+
+
+def _state_share(mode: Mode, known: Constants) -> float:
+    reached = known.state_flashinfer if mode.mamba_backend == "flashinfer" else known.state_triton
+    return reached / known.rounding_factor if mode.stochastic_rounding else reached

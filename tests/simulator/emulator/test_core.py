@@ -4,6 +4,7 @@ import numpy as np
 
 from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.facts import gpu, model
+from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
 from windtunnel.simulator.emulator.steptime import StepTime
@@ -18,7 +19,7 @@ class Same:
 
 def core(*, asynchronous: bool, blocks: int = 100) -> Core:
     limits = Limits(num_gpu_blocks=blocks, max_model_len=4096, max_num_batched_tokens=512)
-    times = StepTime(gpu("b200"), model("llama-3.1-8b"), asynchronous=asynchronous)
+    times = StepTime(gpu("b200"), model("llama-3.1-8b"), Mode(asynchronous=asynchronous))
     return Core(Scheduler(limits), times, asynchronous=asynchronous)
 
 

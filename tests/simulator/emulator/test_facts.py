@@ -2,10 +2,12 @@
 
 import pytest
 
-from windtunnel.simulator.emulator import facts
+from windtunnel.simulator.emulator import facts, memory
 from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.emulator.graphs import capture
+from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.scheduler import Step
-from windtunnel.simulator.emulator.steptime import StepTime, graph_size
+from windtunnel.simulator.emulator.steptime import StepTime
 from windtunnel.traces.errors import EngineError, UsageError
 
 
@@ -19,7 +21,7 @@ def test_every_row_has_a_source() -> None:
 def test_names_are_forgiving() -> None:
     assert facts.gpu("RTX_PRO_6000") is facts.gpus()["rtx-pro-6000"]
     assert facts.model("Qwen/Qwen3-Coder-30B-A3B-Instruct") is facts.models()["qwen3-coder-30b-a3b"]
-    with pytest.raises(UsageError, match=r"--gpu H900 is not in the table: use one of a100, "):
+    with pytest.raises(UsageError, match=r"--gpu H900 is not in the table \(did you mean h200\?\): use one of a100, "):
         facts.gpu("H900")
 
 
@@ -34,8 +36,8 @@ def test_names_are_forgiving() -> None:
     ],
 )
 def test_kv_bytes_are_those_of_the_published_configurations(name: str, expected: int) -> None:
-    assert facts.kv_bytes(facts.model(name), "auto") == expected
-    assert facts.kv_bytes(facts.model(name), "fp8_e4m3") == expected / 2
+    assert facts.model(name).kv_bytes == expected
+    assert facts.model(name).kv_share("fp8_e4m3") == 0.5
 
 
 def test_blocks_that_fit_a_4090_are_those_a_real_vllm_reported() -> None:
@@ -99,33 +101,45 @@ def test_each_lever_moves_the_time_the_right_way() -> None:
     gpu, model = facts.gpu("h100"), facts.model("llama-3.1-70b")
     plain = StepTime(gpu, model).seconds(64, 64, 640_000)
     assert StepTime(gpu, model.quantised("fp8")).seconds(64, 64, 640_000) < plain
-    assert StepTime(gpu, model, kv_dtype="fp8").seconds(64, 64, 640_000) < plain
-    assert StepTime(gpu, model, tensor_parallel=4).seconds(64, 64, 640_000) < plain / 2
-    assert StepTime(gpu, model, asynchronous=False).seconds(64, 64, 640_000) > plain
+    assert StepTime(gpu, model, Mode(kv_dtype="fp8")).seconds(64, 64, 640_000) < plain
+    assert StepTime(gpu, model, Mode(tensor_parallel=4)).seconds(64, 64, 640_000) < plain / 2
+    assert StepTime(gpu, model, Mode(asynchronous=False)).seconds(64, 64, 640_000) > plain
     small = facts.model("qwen3-coder-30b-a3b")
-    assert StepTime(gpu, small, eager=True).seconds(1, 1, 100) > StepTime(gpu, small).seconds(1, 1, 100)
+    assert StepTime(gpu, small, Mode(eager=True)).seconds(1, 1, 100) > StepTime(gpu, small).seconds(1, 1, 100)
     with pytest.raises(UsageError, match="--quantization squeeze is not modelled"):
         model.quantised("squeeze")
 
 
 def test_decode_batches_are_padded_to_captured_sizes() -> None:
-    assert [graph_size(n) for n in (1, 2, 3, 5, 8, 9, 250, 257, 512, 513)] == [1, 2, 4, 8, 8, 16, 256, 272, 512, 513]
+    graphs = capture(max_num_seqs=1024, max_num_batched_tokens=8192)
+    assert [graphs.padded(n, n) for n in (1, 2, 3, 5, 8, 9, 250, 257, 512, 513)] == [
+        1,
+        2,
+        4,
+        8,
+        8,
+        16,
+        256,
+        272,
+        512,
+        513,
+    ]
 
 
 def test_batch_defaults_follow_the_memory() -> None:
-    assert facts.batch_defaults(facts.gpu("b200")) == (16384, 1024)
-    assert facts.batch_defaults(facts.gpu("h100")) == (8192, 1024)
-    assert facts.batch_defaults(facts.gpu("a100")) == (2048, 256)
-    assert facts.batch_defaults(facts.gpu("rtx-4090")) == (2048, 256)
+    assert memory.batch_defaults(facts.gpu("b200")) == (16384, 1024)
+    assert memory.batch_defaults(facts.gpu("h100")) == (8192, 1024)
+    assert memory.batch_defaults(facts.gpu("a100")) == (2048, 256)
+    assert memory.batch_defaults(facts.gpu("rtx-4090")) == (2048, 256)
 
 
 def test_products_are_computed_in_the_format_that_the_gpu_has() -> None:
     h200, b200, a100 = facts.gpu("h200"), facts.gpu("b200"), facts.gpu("a100")
-    assert (h200.tflops(16, 16), h200.tflops(8, 8), b200.tflops(4.5, 4)) == (989, 1978, 9000)
+    assert (h200.tflops(16, 16, 0.45), h200.tflops(8, 8, 0.45), b200.tflops(4.5, 4, 0.45)) == (989, 1978, 9000)
     # Four-bit weights with 16-bit activations: as they are on a GPU that reads the format, unpacked elsewhere.
-    assert b200.tflops(4.25, 16) == 2250
-    assert h200.tflops(4.25, 16) < 989 / 2
-    assert a100.tflops(8, 8) < 312 / 2
+    assert b200.tflops(4.25, 16, 0.45) == 2250
+    assert h200.tflops(4.25, 16, 0.45) < 989 / 2
+    assert a100.tflops(8, 8, 0.45) < 312 / 2
 
 
 def test_a_cold_prompt_takes_about_as_long_as_measured() -> None:

@@ -5,6 +5,7 @@ import pytest
 
 from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.facts import gpu, model
+from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
 from windtunnel.simulator.emulator.steptime import StepTime
@@ -28,7 +29,7 @@ def play(
     limits = Limits(
         num_gpu_blocks=blocks, max_model_len=4096, max_num_seqs=seqs, max_num_batched_tokens=512, window=served.window
     )
-    core = Core(Scheduler(limits), StepTime(gpu("h200"), served, asynchronous=asynchronous), asynchronous=asynchronous)
+    core = Core(Scheduler(limits), StepTime(gpu("h200"), served, Mode(asynchronous=asynchronous)), asynchronous=asynchronous)
     arrivals = []
     at = 0
     shared = rng.integers(0, 1000, size=64).astype(np.uint32)

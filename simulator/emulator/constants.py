@@ -1,0 +1,58 @@
+"""The figures of the step time that belong to no GPU and no model, each with its source, and which of them are assumed.
+
+Nothing else in the emulator holds such a figure, so a report can list what a result rests on.
+"""
+
+import tomllib
+from functools import cache
+from importlib.resources import files
+
+import msgspec
+from msgspec import Struct
+
+
+class Figure(Struct, frozen=True, forbid_unknown_fields=True):
+    value: float
+    unit: str
+    source: str
+    when: str
+
+    @property
+    def assumed(self) -> bool:
+        return self.source.startswith("assumed")
+
+
+class Constants(Struct, frozen=True, forbid_unknown_fields=True):
+    """The values alone; names and units as in constants.toml. A calibration may replace any of them."""
+
+    skew: float
+    unpacked: float
+    eager_layer_us: float
+    piecewise_layer_us: float
+    cpu_step_ms: float
+    cpu_sequence_us: float
+    threads_factor: float
+    exchange_us: float
+    exchange_gb_s: float
+    draft_pass_us: float
+    eagle_layer: float
+    eagle3_vocabulary: float
+    lookup_us: float
+    state_triton: float
+    state_flashinfer: float
+    rounding_factor: float
+    offload_gb_s: float
+    runtime_gib: float
+    activation_widths: float
+
+
+@cache
+def figures() -> dict[str, Figure]:
+    text = (files("windtunnel.simulator.emulator") / "constants.toml").read_text()
+    return msgspec.convert(tomllib.loads(text), dict[str, Figure])
+
+
+@cache
+def constants() -> Constants:
+    """As shipped."""
+    return msgspec.convert({name: figure.value for name, figure in figures().items()}, Constants)

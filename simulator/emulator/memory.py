@@ -1,0 +1,76 @@
+"""What of a GPU's memory is left for KV cache, and the batch that vLLM takes for a GPU of that size."""
+
+from windtunnel.simulator.emulator.constants import Constants, constants
+from windtunnel.simulator.emulator.facts import GIB, Gpu
+from windtunnel.simulator.emulator.model import Model
+from windtunnel.traces.errors import EngineError
+
+
+def reserve_bytes(
+    model: Model, max_num_seqs: int, max_num_batched_tokens: int, known: Constants | None = None
+) -> float:
+    """What is neither weights nor KV: activations and logits of the largest step, CUDA graphs, the CUDA context.
+
+    An estimate in the shape of vLLM's profiling run: its peak is the logits of all sequences in 32 bit (twice, for
+    sampling) or the widest activations of a full step.
+    """
+    known = known or constants()
+    logits = 2 * 4.0 * min(max_num_seqs, max_num_batched_tokens) * model.vocabulary
+    activations = 2.0 * max_num_batched_tokens * model.hidden * known.activation_widths
+    return max(logits, activations) + known.runtime_gib * GIB
+
+
+def available_bytes(
+    gpu: Gpu,
+    model: Model,
+    *,
+    utilization: float,
+    tensor_parallel: int = 1,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+    draft_bytes: float = 0.0,
+) -> float:
+    """Bytes of each GPU that the KV cache gets: memory times utilisation, less weights and reserve; may be negative."""
+    weights = (model.dense_bytes + model.expert_bytes + draft_bytes) / tensor_parallel
+    reserve = reserve_bytes(model, max_num_seqs, max_num_batched_tokens)
+    return gpu.memory_gib * GIB * utilization - weights - reserve
+
+
+def kv_blocks(
+    gpu: Gpu,
+    model: Model,
+    *,
+    block_size: int,
+    kv_dtype: str,
+    utilization: float,
+    tensor_parallel: int,
+    max_num_seqs: int,
+    max_num_batched_tokens: int,
+) -> int:
+    """Blocks of the pool on each GPU, for layers of one kind."""
+    room = available_bytes(
+        gpu,
+        model,
+        utilization=utilization,
+        tensor_parallel=tensor_parallel,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+    )
+    page = model.kv_bytes * model.kv_share(kv_dtype) * block_size / model.kv_shards(tensor_parallel)
+    blocks = int(room // page)
+    if blocks < 2:
+        weights = (model.dense_bytes + model.expert_bytes) / tensor_parallel
+        raise EngineError(
+            f"No available memory for the cache blocks: {model.name} needs {weights / GIB:.1f} GiB for its weights and "
+            f"{gpu.name} has {gpu.memory_gib:.1f} GiB; try another --gpu, --quantization or --tensor-parallel-size."
+        )
+    return blocks
+
+
+def batch_defaults(gpu: Gpu) -> tuple[int, int]:
+    """The (max_num_batched_tokens, max_num_seqs) that vLLM takes for an API server on this GPU."""
+    if gpu.memory_gib >= 160:
+        return 16384, 1024
+    if gpu.memory_gib >= 70 and "A100" not in gpu.name:
+        return 8192, 1024
+    return 2048, 256

@@ -1,0 +1,174 @@
+"""What the emulator knows of a model: its layers by kind, what they hold for a sequence, and what a step must read.
+
+A row of `models.toml` and a folder's config.json both become this one struct.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.traces.errors import UsageError
+
+_STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+
+class Recurrent(Struct, frozen=True, forbid_unknown_fields=True):
+    """Layers that keep a state of fixed size instead of a KV cache: Mamba 2, gated delta net."""
+
+    layers: int
+    channels: int
+    """Of the convolution in front."""
+    kernel: int
+    values: int
+    """In one layer's recurrent state: heads x head size x state size."""
+    dtype: str = "float32"
+    """Of that state, where no flag says otherwise."""
+
+    def layer_bytes(self, ssm_dtype: str = "auto", drafts: int = 0) -> int:
+        """One layer's state for one sequence, bytes; the convolution's part is 16 bit and grows with draft tokens."""
+        width = _STATE_BYTES[self.dtype if ssm_dtype == "auto" else ssm_dtype]
+        return self.channels * (self.kernel - 1 + drafts) * 2 + self.values * width
+
+    def sequence_bytes(self, ssm_dtype: str = "auto", drafts: int = 0) -> int:
+        return self.layers * self.layer_bytes(ssm_dtype, drafts)
+
+
+class Mtp(Struct, frozen=True, forbid_unknown_fields=True):
+    """Multi-token-prediction layers that come with the model; input embedding and output head are the model's own."""
+
+    layers: int
+    parameters: float
+    """1e9, of all its layers."""
+    active: float
+    """1e9, used for one token."""
+    attention_layers: int = 1
+    bits: float = 16
+
+
+class Model(Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    layers: int
+    hidden: int
+    heads: int
+    head_dim: int
+    """Width of a head; with latent attention the mean of query and value width."""
+    kv_heads: int
+    full_layers: int
+    """Attention layers that see the whole context."""
+    parameters: float
+    """1e9, all of them but the MTP layers'."""
+    active: float
+    """1e9, multiplied for one token: all but the input embedding and the experts it does not use."""
+    vocabulary: int
+    max_model_len: int
+    source: str
+    latent: int = 0
+    """Values that latent attention (MLA) keeps for a token in each layer; 0 without."""
+    tied: bool = False
+    """Input embedding and output head are one matrix."""
+    expert_parameters: float = 0.0
+    """1e9, in routed experts; shared ones count as dense."""
+    experts: int = 0
+    experts_active: int = 0
+    weight_bits: float = 16
+    """Of dense layers; embedding and output head are 16 bit."""
+    expert_bits: float = 16
+    compute_bits: float = 16
+    """Format of the products; narrow weights with 16-bit activations are computed in 16 bit."""
+    kv_dtype: str = "auto"
+    """What `--kv-cache-dtype auto` means for this checkpoint."""
+    window: int = 0
+    """Sliding window, tokens; 0 without windowed layers."""
+    window_layers: int = 0
+    recurrent: Recurrent | None = None
+    mtp: Mtp | None = None
+
+    @property
+    def token_bytes(self) -> int:
+        """KV cache of one attention layer for one token at 16 bit, bytes."""
+        return 2 * (self.latent or 2 * self.kv_heads * self.head_dim)
+
+    @property
+    def kv_bytes(self) -> int:
+        """KV cache bytes per token at 16 bit, full-attention layers."""
+        return self.full_layers * self.token_bytes
+
+    @property
+    def window_kv_bytes(self) -> int:
+        """KV cache bytes per token at 16 bit of the sliding-window layers."""
+        return self.window_layers * self.token_bytes
+
+    @property
+    def embedding_bytes(self) -> float:
+        """The input embedding, of which a step reads a row per token only."""
+        return self.vocabulary * self.hidden * 2.0
+
+    @property
+    def head_bytes(self) -> float:
+        """The output head, read once a step."""
+        return self.embedding_bytes
+
+    @property
+    def dense_bytes(self) -> float:
+        """Everything outside the routed experts, embedding and output head included."""
+        tables = self.embedding_bytes * (1 if self.tied else 2)
+        inner = (self.parameters - self.expert_parameters) * 1e9 - tables / 2
+        return inner * self.weight_bits / 8 + tables
+
+    @property
+    def expert_bytes(self) -> float:
+        return self.expert_parameters * 1e9 * self.expert_bits / 8
+
+    @property
+    def read_bytes(self) -> float:
+        """What every step reads: dense layers and output head, not the input embedding."""
+        return self.dense_bytes - (0 if self.tied else self.embedding_bytes)
+
+    def kv_share(self, kv_dtype: str) -> float:
+        """Bytes of a cached value over those at 16 bit."""
+        dtype = self.kv_dtype if kv_dtype == "auto" else kv_dtype
+        return 0.5 if dtype.startswith("fp8") else 1.0
+
+    def kv_shards(self, tensor_parallel: int) -> int:
+        """GPUs that one token's KV is divided over: a latent is kept whole by each, a KV head is not cut."""
+        return 1 if self.latent else min(tensor_parallel, self.kv_heads)
+
+    def quantised(self, method: str | None) -> "Model":
+        """The same model with its weights in what `--quantization` names."""
+        if method is None:
+            return self
+        if method not in QUANTISED:
+            raise UsageError(f"--quantization {method} is not modelled: use one of {', '.join(QUANTISED)}.")
+        bits, compute = QUANTISED[method]
+        return msgspec.structs.replace(
+            self,
+            weight_bits=self.weight_bits if method in _EXPERTS_ONLY and self.experts else min(bits, self.weight_bits),
+            expert_bits=min(bits, self.expert_bits),
+            compute_bits=min(compute, self.compute_bits),
+        )
+
+
+QUANTISED = {
+    "fp8": (8.0, 8.0),
+    "fp8_per_tensor": (8.0, 8.0),
+    "fp8_per_block": (8.0, 8.0),
+    "fp8_per_channel": (8.0, 8.0),
+    "fbgemm_fp8": (8.0, 8.0),
+    "mxfp8": (8.25, 8.0),
+    "modelopt": (8.0, 8.0),
+    "modelopt_mxfp8": (8.25, 8.0),
+    "compressed-tensors": (8.0, 8.0),
+    "modelopt_fp4": (4.5, 4.0),
+    "nvfp4": (4.5, 4.0),
+    "nvfp4_per_token": (4.5, 4.0),
+    "mxfp4": (4.25, 16.0),
+    "gpt_oss_mxfp4": (4.25, 16.0),
+    "awq": (4.5, 16.0),
+    "auto_awq": (4.5, 16.0),
+    "awq_marlin": (4.5, 16.0),
+    "gptq": (4.5, 16.0),
+    "auto_gptq": (4.5, 16.0),
+    "gptq_marlin": (4.5, 16.0),
+    "bitsandbytes": (4.5, 16.0),
+}
+"""Bits per weight with their scales, and of the format computed in."""
+_EXPERTS_ONLY = ("mxfp4", "gpt_oss_mxfp4")

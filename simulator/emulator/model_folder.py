@@ -1,0 +1,209 @@
+"""A model from its config.json (Hugging Face): layers by kind, parameters, what it keeps for a token or a sequence.
+
+Parameters are counted from the sizes of the matrices; norms and biases are left out, as they are below a thousandth.
+Families that are not known here are read as the usual decoder (attention and a gated MLP in each layer) where the file
+holds nothing that says otherwise; what cannot be understood is an error, never a guess.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from windtunnel.simulator.emulator import model_layers, model_weights
+from windtunnel.simulator.emulator.model import Model, Mtp, Recurrent
+from windtunnel.traces.errors import UsageError
+
+Config = Mapping[str, Any]
+
+
+class Sums(Struct):
+    """Parameters of some layers."""
+
+    dense: float = 0.0
+    routed: float = 0.0
+    active: float = 0.0
+    """Dense ones and the share of the routed ones that a token uses."""
+
+
+def read(folder: Path) -> Model:
+    """The model of a folder with a config.json; UsageError, in one sentence, where it cannot be understood."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError as error:
+        raise UsageError(f"{path} is no JSON: {error}.") from None
+    if not isinstance(config, dict):
+        raise UsageError(f"{path} is no configuration of a model: an object is expected.")
+    sidecar = folder / "hf_quant_config.json"
+    if "quantization_config" not in config and sidecar.is_file():
+        try:
+            config["quantization_config"] = {"quant_method": "modelopt"} | json.loads(sidecar.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{sidecar} cannot be read: {error}.") from None
+    name = str(config.get("_name_or_path") or folder.resolve().name)
+    try:
+        return of_config(config, name, source=f"config.json of {folder.resolve().name}")
+    except KeyError as error:
+        raise UsageError(f"{path} cannot be understood: {error.args[0]} is missing.") from None
+    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+        raise UsageError(f"{path} cannot be understood: {error}.") from None
+
+
+def of_config(config: Config, name: str, *, source: str) -> Model:
+    """The model that a configuration describes; KeyError or ValueError names what it lacks."""
+    text = _text(config)
+    kinds = model_layers.layers(text)
+    hidden = _count(text, "hidden_size")
+    heads = _count(text, "num_attention_heads", "n_head")
+    vocabulary = _count(text, "vocab_size")
+    tied = bool(text.get("tie_word_embeddings", config.get("tie_word_embeddings", _tied(text))))
+    body = Sums()
+    for kind in kinds:
+        _add(body, text, kind)
+    tables = vocabulary * hidden * (1 if tied else 2)
+    experts = model_layers.experts(text) if any(kind.ffn == "moe" for kind in kinds) else (0, 0)
+    weights = model_weights.of(config, text)
+    windowed = sum(kind.mixer == "window" for kind in kinds)
+    return Model(
+        name=name,
+        layers=len(kinds),
+        hidden=hidden,
+        heads=heads,
+        head_dim=model_layers.head_width(text),
+        kv_heads=1 if "kv_lora_rank" in text else model_layers.kv_heads(text),
+        full_layers=sum(kind.mixer == "full" for kind in kinds),
+        parameters=_billions(body.dense + body.routed + tables),
+        active=_billions(body.active + vocabulary * hidden),
+        vocabulary=vocabulary,
+        max_model_len=_longest(text),
+        source=source,
+        latent=text["kv_lora_rank"] + text["qk_rope_head_dim"] if "kv_lora_rank" in text else 0,
+        tied=tied,
+        expert_parameters=_billions(body.routed),
+        experts=experts[0],
+        experts_active=experts[1],
+        weight_bits=weights.dense,
+        expert_bits=weights.experts,
+        compute_bits=weights.compute,
+        kv_dtype=weights.kv_dtype,
+        window=_window(text) if windowed else 0,
+        window_layers=windowed,
+        recurrent=_recurrent(text, sum(kind.mixer in ("mamba", "delta") for kind in kinds)),
+        mtp=_mtp(text),
+    )
+
+
+def _text(config: Config) -> Config:
+    """The language model's part of a configuration that also has others."""
+    for key in ("text_config", "llm_config", "language_config"):
+        if isinstance(part := config.get(key), dict):
+            return {"model_type": config.get("model_type"), **part}
+    return config
+
+
+def _add(sums: Sums, text: Config, kind: model_layers.Kind) -> None:
+    mixer = model_layers.mixer_parameters(text, kind.mixer)
+    dense, routed = model_layers.ffn_parameters(text, kind.ffn)
+    sums.dense += mixer + dense
+    sums.routed += routed
+    sums.active += mixer + dense
+    if routed:
+        experts, used = model_layers.experts(text)
+        sums.active += routed * used / experts
+
+
+def _mtp(text: Config) -> Mtp | None:
+    """MTP layers: full attention and a feed-forward part as the model's last layers have, over two hidden states."""
+    count = next(
+        (
+            text[key]
+            for key in ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+            if text.get(key) is not None
+        ),
+        1 if text.get("model_type") == "qwen3_next" else 0,
+    )
+    if not count:
+        return None
+    sums = Sums()
+    ffn: model_layers.Ffn = "moe" if model_layers.has_experts(text) else "dense"
+    for _ in range(count):
+        _add(sums, text, model_layers.Kind("full", ffn))
+        joined = 2 * text["hidden_size"] ** 2
+        sums.dense += joined
+        sums.active += joined
+    return Mtp(
+        layers=count,
+        parameters=_billions(sums.dense + sums.routed),
+        active=_billions(sums.active),
+        attention_layers=count,
+        bits=16,
+    )
+
+
+def _recurrent(text: Config, layers: int) -> Recurrent | None:
+    if not layers:
+        return None
+    if "mamba_num_heads" in text:
+        heads, width, state = text["mamba_num_heads"], text["mamba_head_dim"], text["ssm_state_size"]
+        groups = text.get("n_groups", text.get("mamba_n_groups", 1))
+        return Recurrent(
+            layers=layers,
+            channels=heads * width + 2 * groups * state,
+            kernel=text.get("conv_kernel", text.get("mamba_d_conv", 4)),
+            values=heads * width * state,
+            dtype=text.get("mamba_ssm_cache_dtype") or "float32",
+        )
+    keys = text["linear_num_key_heads"] * text["linear_key_head_dim"]
+    values = text["linear_num_value_heads"] * text["linear_value_head_dim"]
+    return Recurrent(
+        layers=layers,
+        channels=2 * keys + values,
+        kernel=text.get("linear_conv_kernel_dim", 4),
+        values=values * text["linear_key_head_dim"],
+        # Without a word in the file, the state has the model's own width.
+        dtype=text.get("mamba_ssm_dtype") or "bfloat16",
+    )
+
+
+def _longest(text: Config) -> int:
+    """max_position_embeddings, stretched where the scaling of rotary embeddings says so, as vLLM derives it."""
+    longest = _count(text, "max_position_embeddings", "model_max_length", "max_sequence_length", "seq_length")
+    scaling = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "yarn" and (original := scaling.get("original_max_position_embeddings")):
+        return int(original * scaling.get("factor", 1))
+    if kind in ("linear", "dynamic"):
+        return int(longest * scaling.get("factor", 1))
+    return longest
+
+
+def _window(text: Config) -> int:
+    window = text.get("sliding_window")
+    if not isinstance(window, int) or window < 1:
+        raise KeyError("sliding_window")
+    return window
+
+
+def _tied(text: Config) -> bool:
+    """What the family does where its file is silent."""
+    return text.get("model_type") in ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2")
+
+
+def _count(text: Config, *names: str) -> int:
+    for name in names:
+        value = text.get(name)
+        if isinstance(value, int) and not isinstance(value, bool):
+            if value < 1:
+                raise ValueError(f"{name} is {value}")
+            return value
+    raise KeyError(names[0])
+
+
+def _billions(count: float) -> float:
+    """1e9, to a million."""
+    return round(count / 1e9, 3) if count >= 1e8 else count / 1e9
