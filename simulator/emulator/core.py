@@ -59,6 +59,8 @@ class Core:
             for step in (self._running, self._ahead):
                 if step is not None:
                     step.sampling.clear()
+            if self._ahead is not None:
+                self.scheduler.drop(self._ahead)
             self._ahead = None
         return self.scheduler.reset_prefix_cache(preempt=preempt)
 

@@ -37,11 +37,11 @@ class KvCache:
 
     # One request.
 
-    def begin(self) -> None:
-        """A step begins."""
+    def begin(self, *, asynchronous: bool) -> None:
+        """A step begins; `asynchronous`: another one may be in flight."""
 
-    def clip(self, request: Request, start: int, new: int) -> int:
-        """How many of `new` tokens after the first `start` a chunk may compute, where it must end at a block's end."""
+    def clip(self, _request: Request, _start: int, new: int) -> int:
+        """How many of `new` tokens a chunk may compute after those at its start, where it must end at a block's end."""
         return new
 
     def find(self, request: Request) -> Hit:
@@ -145,5 +145,5 @@ class KvCache:
 
 
 def cache_of(limits: "Limits") -> KvCache:
-    """The KV cache that a model with these groups gets."""
+    """The KV cache of a model with these groups."""
     return KvCache(limits)

@@ -51,6 +51,7 @@ class Request:
         "first_at",
         "hashes",
         "hit",
+        "in_flight",
         "key",
         "known",
         "last_at",
@@ -103,6 +104,8 @@ class Request:
         """Prompt and returned output tokens."""
         self.computed = 0
         """Tokens whose KV is computed or being computed by a scheduled step."""
+        self.in_flight = 0
+        """Tokens, drafts included, in steps that are scheduled and have not returned."""
         self.placeholders = 0
         """Output tokens that scheduled steps will produce and that have not returned."""
         self.drafts = 0

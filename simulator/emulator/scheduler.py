@@ -8,7 +8,7 @@ many equal decode steps at once. Rules are those of vLLM 0.32 (v1/core/sched); e
 from bisect import insort
 from collections import deque
 
-from windtunnel.simulator.emulator.kv import KvCache
+from windtunnel.simulator.emulator.kv import cache_of
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Counters, Limits, Output, Step
 
@@ -20,7 +20,7 @@ class Scheduler:
         self.limits = limits
         self.asynchronous = asynchronous
         """Whether `schedule` is called one step ahead of `complete`."""
-        self.kv = KvCache(limits)
+        self.kv = cache_of(limits)
         self.pool = self.kv.pool
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
@@ -53,6 +53,7 @@ class Scheduler:
         """Decide and book the next step; None when no request can compute anything."""
         step = Step()
         limits = self.limits
+        self.kv.begin(asynchronous=self.asynchronous)
         crowd = len(self.running) + len(self.waiting)
         threshold = limits.long_prefill_token_threshold if crowd > 1 else 0
         budget, preempted = self._schedule_running(step, limits.max_num_batched_tokens, threshold)
@@ -67,6 +68,7 @@ class Scheduler:
         """The step's results return: tokens are appended, finished requests free their blocks."""
         outputs: list[Output] = []
         finished = False
+        self.drop(step)
         for request, preemptions, drafts in step.sampling:
             if request.finished is not None:
                 continue
@@ -94,6 +96,11 @@ class Scheduler:
         if self.limits.speculative_tokens and not self.asynchronous:
             self._draft(step)
         return outputs
+
+    def drop(self, step: Step) -> None:
+        """The step is no longer in flight."""
+        for request, count in zip(step.requests, step.counts, strict=True):
+            request.in_flight -= count
 
     def _verify(self, step: Step, request: Request, drafts: int, *, current: bool) -> int:
         """How many of the drafts were accepted; the others' room is taken back."""
@@ -169,7 +176,7 @@ class Scheduler:
             new = ready + request.drafts
             if 0 < threshold < new:
                 new = threshold
-            new = min(new, budget - slots, longest - request.computed - 1)
+            new = self.kv.clip(request, request.computed, min(new, budget - slots, longest - request.computed - 1))
             if new <= 0:
                 continue
             while not self.kv.grow(request, new):
@@ -202,8 +209,11 @@ class Scheduler:
                     break
             elif 0 < threshold < new:
                 new = threshold
-            new = min(new, budget - slots)
-            if not self.kv.admit(request, found, new, beside=bool(self.running)):
+            wanted = min(new, budget - slots)
+            new = self.kv.clip(request, hit, wanted)
+            if drafts and new < wanted:
+                new, drafts = 1, 0
+            if not new or not self.kv.admit(request, found, new, beside=bool(self.running)):
                 break
             waiting.popleft()
             self.running.append(request)
@@ -229,6 +239,7 @@ class Scheduler:
         for request, new, drafts in zip(step.requests, step.counts, step.drafted, strict=True):
             before = request.computed
             after = request.computed = before + new
+            request.in_flight += new
             step.tokens += new
             step.drafts += drafts
             step.context += after

@@ -1,7 +1,10 @@
 """What the scheduler's decisions are made of: the limits, one step, what it returned, the totals."""
 
+from math import gcd
+
 from msgspec import Struct, field
 
+from windtunnel.simulator.emulator.kv_layout import Group
 from windtunnel.simulator.emulator.request import FinishReason, Request
 
 
@@ -31,6 +34,19 @@ class Limits(Struct, frozen=True):
     """The last matched block of a prefix is computed again: mtp and eagle need its hidden states."""
     draft_slots: int = 0
     """Budget that each scheduled request costs on top of its tokens: 1 with a draft model, else 0."""
+
+    groups: tuple[Group, ...] = ()
+    """KV groups in vLLM's order; empty: one of full attention with blocks of `block_size`."""
+    prefix_cache_retention_interval: int | None = 0
+    """Every how many tokens windowed and Mamba groups keep a state to be found again; 0: only at the ends of prompts
+    and where prompts part, None: at every block."""
+    offload_blocks: int = 0
+    """Blocks of the host tier that KV is offloaded to."""
+
+    @property
+    def hash_block_size(self) -> int:
+        """Tokens for each of a request's hashes."""
+        return gcd(*(group.block_size for group in self.groups)) if self.groups else self.block_size
 
 
 class Step:
