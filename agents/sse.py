@@ -9,7 +9,7 @@ carries text. In the last case the final usage report, if there is one, is sprea
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -19,6 +19,7 @@ from msgspec import Struct
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import message_of, shorten
 from windtunnel.agents.sse_lines import Events
+from windtunnel.agents.sse_long import Cut, LongLine
 from windtunnel.agents.sse_repeat import Shape, learn
 from windtunnel.agents.sse_shapes import (
     ABSENT,
@@ -32,11 +33,9 @@ from windtunnel.agents.sse_shapes import (
     decode_strictly,
     has_ids,
 )
-from windtunnel.agents.sse_text import join, whole
+from windtunnel.agents.sse_text import JOIN_AT, TAIL_CHARS, Text, join, whole
 
-TAIL_CHARS = 200
-_JOIN_AT = 256
-"""Text pieces are joined when there are this many, which keeps a long stream's memory at its text."""
+__all__ = ["TAIL_CHARS", "CountedBy", "Parsed", "Parser", "check_length", "parse"]
 _LEARN_EVERY = 16
 """Events decoded from one attempt to learn what the next ones look like to another."""
 _MOST_MISSES = 4
@@ -86,13 +85,15 @@ class Parser:
         """Output tokens as far as they can be told now: exact with token ids, text chunks otherwise."""
         self.ended = False
         self._keep_text = keep_text
-        self._events = Events()
+        self._events = Events(keep_text=keep_text)
+        self._cuts: Mapping[str, Cut] = {}
+        """In a long event: texts that stand apart from it, by their names in it."""
         self._bytes_seen = False
         self._any_event = False
         self._recent: list[str] = []
         """What the tail is made of."""
-        self._text: list[str] = []
-        self._reasoning: list[str] = []
+        self._text = Text()
+        self._reasoning = Text()
         self._tools: dict[int, _Tool] = {}
         self._token_ids = array("i")
         self._prompt_ids = False
@@ -192,11 +193,9 @@ class Parser:
             finish=self._finish,
             failure=failure,
             detail=detail,
-            text=whole("".join(self._text)),
-            reasoning=whole("".join(self._reasoning)),
-            tool_calls=tuple(
-                (tool.id, tool.name, whole("".join(tool.arguments))) for _, tool in sorted(self._tools.items())
-            ),
+            text=self._text.whole(),
+            reasoning=self._reasoning.whole(),
+            tool_calls=tuple((tool.id, tool.name, tool.arguments.whole()) for _, tool in sorted(self._tools.items())),
             token_ids=self._token_ids,
             prompt_token_ids_seen=self._prompt_ids,
             chunk_t=self._t,
@@ -213,27 +212,32 @@ class Parser:
             self._shape = learn(data, chunk)
             self._misses = 0
 
-    def _keep(self, text: str, texts: list[str]) -> None:
+    def _keep(self, text: str, texts: Text) -> None:
+        cut = self._cuts.get(text) if self._cuts else None
+        if cut is not None:
+            self._recent.append(cut.tail)
+            texts.add_long(cut.parts, halves=cut.odd)
+            return
         self._recent.append(text if len(text) <= TAIL_CHARS else text[-TAIL_CHARS:])
-        if len(self._recent) >= _JOIN_AT:
+        if len(self._recent) >= JOIN_AT:
             join(self._recent, TAIL_CHARS)
         if self._keep_text:
-            texts.append(text)
-            if len(texts) >= _JOIN_AT:
-                join(texts)
+            texts.add(text)
 
-    def _event(self, t_ns: int, payload: bytes) -> None:
+    def _event(self, t_ns: int, payload: bytes | LongLine) -> None:
         if payload == b"[DONE]":
             self._any_event = True
             self.ended = True
             return
+        begin = payload if isinstance(payload, bytes) else payload.begin
         try:
-            chunk = decode(payload)
+            chunk, self._cuts = (decode(payload), {}) if isinstance(payload, bytes) else payload.decode()
         except (msgspec.DecodeError, ValueError) as error:
             self._any_event = True
-            self._fail(Failure.MALFORMED_STREAM, f"{error}: {payload[:200].decode('utf-8', 'replace')}")
+            self._fail(Failure.MALFORMED_STREAM, f"{error}: {begin[:200].decode('utf-8', 'replace')}")
         else:
             self._chunk(t_ns, chunk)
+            self._cuts = {}
 
     def _chunk(self, t_ns: int, chunk: Chunk) -> None:
         self._any_event = True
@@ -377,7 +381,7 @@ class _Tool:
     def __init__(self) -> None:
         self.id = ""
         self.name = ""
-        self.arguments: list[str] = []
+        self.arguments = Text()
 
 
 def check_length(parsed: Parsed, pinned: int) -> str | None:

@@ -4,10 +4,13 @@ A line ends with CR LF, LF or CR; an event ends at a blank line; `:` begins a co
 lines are joined with LF. Only `data` matters here: engines say everything in it.
 
 A line may have megabytes, nearly all of them the prompt's token ids, of which nobody wants to know more than that they
-came. Decoding them in one go would hold the event loop for tens of ms, so most are dropped as they come.
+came. Decoding them in one go would hold the event loop for tens of ms, so most are dropped as they come. What else a
+line of megabytes may hold is `sse_long`'s to take in.
 """
 
 import re
+
+from windtunnel.agents.sse_long import LongLine
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _IN_IDS = b"0123456789, "
@@ -15,12 +18,15 @@ _IDS_BEGIN = re.compile(rb'[{,] *"prompt_token_ids" *: *\[\Z')
 """In JSON a quote that follows `{` or `,` cannot stand inside of a string, or what comes after it would be no JSON."""
 _BEFORE = 64
 """Bytes before a list's bracket in which its name is looked for."""
+_LONG_BYTES = 131_072
+"""Longer lines are taken in as they come; one as short as this is decoded in a quarter of a millisecond."""
 
 
 class Events:
     """Cuts a byte stream into the `data` of its events. Linear in the stream, however it is cut into pieces."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_text: bool = True) -> None:
+        """`keep_text=False`: of a long text only its end is wanted."""
         self.clean = True
         """Nothing is held: the next byte begins an event."""
         self._held: list[bytes] = []
@@ -29,12 +35,17 @@ class Events:
         """The last bytes of it are numbers, but no prompt ids."""
         self._ids: bytes | None = None
         """Inside of a long list of prompt ids: what came after the last comma that was seen."""
-        self._data: list[bytes] = []
+        self._keep_text = keep_text
+        self._size = 0
+        """Bytes held."""
+        self._long: LongLine | None = None
+        """Of a line that is long: all but the last two of the pieces held."""
+        self._data: list[bytes | LongLine] = []
         """`data` lines of the event that has not ended."""
         self._skip_lf = False
         """The last byte was a CR that ended a line: an LF next belongs to it."""
 
-    def feed(self, data: bytes) -> list[bytes]:
+    def feed(self, data: bytes) -> list[bytes | LongLine]:
         """The events that these bytes completed."""
         if self.clean and data.endswith(b"\n\n") and b"\r" not in data:
             return self._blocks(data)
@@ -43,14 +54,14 @@ class Events:
         return events
 
     def rest(self) -> bytes:
-        """The data of an event that was not ended by a blank line."""
+        """The data of an event that was not ended by a blank line; nothing of a long one."""
         if self._held:
             self._end_held(b"")
-        rest, self._data = b"\n".join(self._data), []
-        return rest
+        rest, self._data = self._data, []
+        return b"\n".join([line for line in rest if isinstance(line, bytes)])
 
-    def _blocks(self, data: bytes) -> list[bytes]:
-        events: list[bytes] = []
+    def _blocks(self, data: bytes) -> list[bytes | LongLine]:
+        events: list[bytes | LongLine] = []
         for block in data.split(b"\n\n"):
             if b"\n" not in block and block.startswith(b"data: "):
                 events.append(block[6:])
@@ -60,8 +71,8 @@ class Events:
                 self._end_event(events)
         return events
 
-    def _lines(self, data: bytes) -> list[bytes]:
-        events: list[bytes] = []
+    def _lines(self, data: bytes) -> list[bytes | LongLine]:
+        events: list[bytes | LongLine] = []
         if self._skip_lf and data:
             self._skip_lf = False
             if data[:1] == b"\n":
@@ -94,6 +105,22 @@ class Events:
             self._ids = data.rpartition(b",")[2] if numbers else None
         if self._ids is None:
             self._held.append(data)
+            self._size += len(data)
+            if self._size > _LONG_BYTES:
+                self._hold_long()
+
+    def _hold_long(self) -> None:
+        """Pass on what is held, but for the end, in which a list of ids may begin."""
+        *first, before, last = self._held if len(self._held) > 1 else (b"", *self._held)
+        if self._long is None:
+            value = b"".join(first)
+            if len(value) < len(b"data: ") or not value.startswith(b"data:"):
+                return
+            self._long = LongLine(keep_text=self._keep_text)
+            first = [_value(value)]
+        for piece in first:
+            self._long.feed(piece)
+        self._held = [before, last]
 
     def _begin_ids(self) -> bytes | None:
         """Where the line so far ends inside of a list of prompt ids: what follows its last comma, cut off."""
@@ -107,15 +134,17 @@ class Events:
         return near[comma + 1 :]
 
     def _end_held(self, line: bytes) -> None:
-        """The line that was held is whole. Its value is copied once: it may have megabytes."""
-        first, *more = self._held
-        if self._ids is not None:
-            more.append(self._ids)
-        self._held, self._ids, self._other = [], None, False
-        if len(first) < len(b"data: "):
-            self._line(b"".join((first, *more, line)))
-        elif first.startswith(b"data:"):
-            self._data.append(b"".join((_value(first), *more, line)))
+        """The line that was held is whole."""
+        pieces = [*self._held, line] if self._ids is None else [*self._held, self._ids, line]
+        long, self._long = self._long, None
+        self._held, self._size, self._ids, self._other = [], 0, None, False
+        if long is not None:
+            for piece in pieces:
+                long.feed(piece)
+            long.end()
+            self._data.append(long)
+        else:
+            self._line(b"".join(pieces))
 
     def _line(self, line: bytes) -> None:
         if line.startswith(b"data:"):
@@ -123,10 +152,14 @@ class Events:
         elif line == b"data":
             self._data.append(b"")
 
-    def _end_event(self, events: list[bytes]) -> None:
+    def _end_event(self, events: list[bytes | LongLine]) -> None:
         if self._data:
-            events.append(b"\n".join(self._data) if len(self._data) > 1 else self._data[0])
+            events.append(b"\n".join([_plain(d) for d in self._data]) if len(self._data) > 1 else self._data[0])
             self._data = []
+
+
+def _plain(value: bytes | LongLine) -> bytes:
+    return value if isinstance(value, bytes) else value.plain()
 
 
 def _value(line: bytes) -> bytes:

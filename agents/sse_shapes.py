@@ -107,5 +107,14 @@ def decode(payload: bytes) -> Chunk:
     except RecursionError:
         raise ValueError("nested too deeply") from None
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # Lone surrogates as escapes and stray bytes are no reason to lose a stream that is otherwise well formed.
+        return decode_leniently(payload)
+
+
+def decode_leniently(payload: bytes) -> Chunk:
+    """Lone surrogates as escapes and stray bytes are no reason to lose a stream that is otherwise well formed."""
+    try:
         return msgspec.convert(json.loads(payload.decode("utf-8", "replace")), Chunk)
+    except json.JSONDecodeError as error:
+        raise ValueError(error.msg) from None
+    except RecursionError:
+        raise ValueError("nested too deeply") from None

@@ -51,7 +51,7 @@ class StreamReader:
             self.answer.t_last = t_ns
             return
         for payload in self._events.feed(data):
-            event = decode_event(payload)
+            event = decode_event(payload if isinstance(payload, bytes) else payload.plain())
             if event:
                 self._event(t_ns, event)
 

@@ -20,7 +20,8 @@ def cut(data, size):
 
 def events(data, size):
     reader = Events()
-    return [event for _, piece in cut(data, size) for event in reader.feed(piece)]
+    found = [event for _, piece in cut(data, size) for event in reader.feed(piece)]
+    return [event if isinstance(event, bytes) else event.plain() for event in found]
 
 
 def choice(**fields):
