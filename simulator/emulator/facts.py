@@ -36,6 +36,17 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     """FLOPS in prefill attention."""
     step_ms: float = 2.0
     seq_us: float = 50.0
+    layer_us: float = 0.0
+    """A layer's kernels wait for each other, however little each has to do."""
+    he: float | None = None
+    """Bandwidth when reading expert weights, as many as the touch formula counts; None: `hw`. Above 1 where routing is
+    more concentrated than the formula says."""
+    hfe: float | None = None
+    """FLOPS in the products of mixtures; None: `hf`."""
+    hk8: float | None = None
+    """Bandwidth when reading a KV cache of 8 bit; None: `hk`."""
+    request_ms: float = 0.0
+    """Of a request outside of the engine's steps: HTTP, tokenizing, the way back of its first token."""
     fit: str = UNVERIFIED
 
 

@@ -41,7 +41,7 @@ class StepTime:
         bandwidth = gpu.tbps * 1e12
         read = bandwidth * reached.hw * shards
         self._graphs = Graphs() if mode.eager else mode.graphs or _usual(gpu, mode)
-        self._fixed = reached.step_ms / 1e3
+        self._fixed = reached.step_ms / 1e3 + model.layers * reached.layer_us / 1e6
         self._sequence = reached.seq_us / 1e6
 
         # CPU work between two steps.
@@ -59,15 +59,18 @@ class StepTime:
 
         # Weights and products.
         self._dense = model.read_bytes / read
-        self._experts = model.expert_bytes / read
+        read_experts = bandwidth * (reached.he or reached.hw) * shards
+        self._experts = model.expert_bytes / read_experts
         self._untouched = _untouched(model.experts, model.experts_active, known)
         bits = model.expert_bits if model.experts else model.weight_bits
-        flops = gpu.tflops(bits, model.compute_bits, known.unpacked) * 1e12 * reached.hf * shards
-        self._product = 2 * model.active * 1e9 / flops
+        peak = gpu.tflops(bits, _compute_bits(gpu, model), known.unpacked)
+        mixed = (reached.hfe if model.experts else None) or reached.hf
+        self._product = 2 * model.active * 1e9 / (peak * 1e12 * mixed * shards)
 
         # KV cache and recurrent state.
         share = model.kv_share(mode.kv_dtype)
-        cache = bandwidth * reached.hk * model.kv_shards(shards)
+        narrow = reached.hk8 if share < 1 else None
+        cache = bandwidth * (narrow or reached.hk) * model.kv_shards(shards)
         self._context = model.kv_bytes * share / cache
         self._windowed = model.window_kv_bytes * share / cache
         attended = gpu.bf16 * 1e12 * reached.ha * shards
@@ -91,7 +94,7 @@ class StepTime:
             self._passes = draft.passes
             self._pass = known.draft_pass_us / 1e6
             self._draft_dense = draft.dense_bytes / read
-            self._draft_experts = draft.expert_bytes / read
+            self._draft_experts = draft.expert_bytes / read_experts
             self._draft_untouched = _untouched(draft.experts, draft.experts_active, known)
             peak = gpu.tflops(draft.weight_bits, draft.compute_bits, known.unpacked)
             self._draft_product = 2 * draft.active * 1e9 / (peak * 1e12 * reached.hf * shards)
@@ -142,6 +145,12 @@ class StepTime:
 def _usual(gpu: Gpu, mode: Mode) -> Graphs:
     drafts = mode.speculation.k if mode.speculation else 0
     return capture(max_num_seqs=1024, max_num_batched_tokens=8192, drafts=drafts, blackwell=gpu.data_centre_blackwell)
+
+
+def _compute_bits(gpu: Gpu, model: Model) -> float:
+    """The format of the products: mixtures in MXFP4 get 8-bit activations on data-centre Blackwell."""
+    mxfp4 = model.experts and model.expert_bits < 4.5
+    return 8 if mxfp4 and gpu.data_centre_blackwell else model.compute_bits
 
 
 def _untouched(experts: int, active: int, known: Constants) -> float:
