@@ -183,7 +183,7 @@ def _steps(path: Path, engine: Engine, file: File) -> list[Step]:
     for number, change in enumerate(changes):
         if engine.target and not (change.target or change.command):
             raise UsageError(
-                f"{path}: step {change.name!r} changes flags of a server that is only a URL; give it a target or command"
+                f"{path}: step {change.name!r} changes flags of a server known by its URL; give it a target or command"
             )
         before = (dict(env), list(words))
         if change.command is not None:

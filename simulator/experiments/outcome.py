@@ -1,0 +1,290 @@
+"""From the runs of an experiment to what may be said: figures with intervals, and verdicts between steps.
+
+A run that is not valid says nothing and its block is dropped for its step. Steps that resolve to the same settings are
+one configuration. What a comparison cannot know (text that was forced under speculation, answers that may have become
+worse, runs that were not interleaved) takes its verdict away or stands beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import exp, log, sqrt
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+
+from windtunnel.simulator.experiments import runs
+from windtunnel.simulator.experiments import statistics as st
+from windtunnel.simulator.experiments.metrics import Metric
+from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.student import quantile
+
+SAME = "resolves to the same settings as {}: one configuration"
+LOSSY = "faster, quality not checked"
+FORCED = (
+    "no verdict: drafts were accepted or refused on forced text; give a synthetic acceptance, or measure with real text"
+)
+BLOCKED = "no verdict: the runs were not interleaved"
+OTHER_MODEL = "same work forced on both models: speed only"
+
+
+class StepRuns(Struct, frozen=True, kw_only=True):
+    """One configuration's runs."""
+
+    name: str
+    runs: Mapping[int, Measured]
+    """Block to run."""
+    previous: int | None = None
+    """Index of the step it extends; None for the base."""
+    changes: tuple[str, ...] = ()
+    lossy: bool = False
+    failed: str | None = None
+    """Why it did not start."""
+    why: str = ""
+
+
+class Figure(Struct, frozen=True):
+    """Mean over blocks with its 95% interval; None where there are too few."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class Comparison(Struct, frozen=True, kw_only=True):
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: st.Verdict
+    blocks: int = 0
+
+
+class StepOutcome(Struct, frozen=True, kw_only=True):
+    name: str
+    resolved: dict[str, Any]
+    """Engine name, version, model and resolved settings."""
+    runs: tuple[str, ...]
+    metrics: dict[str, Figure]
+    versus_previous: dict[str, Comparison]
+    versus_base: dict[str, Comparison]
+    failed: str | None
+    notes: tuple[str, ...]
+    changes: tuple[str, ...] = ()
+    previous: str | None = None
+    invalid_runs: tuple[str, ...] = ()
+    """Folder and reasons of the runs that do not count."""
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """`windtunnel compare --json`."""
+
+    experiment_dir: str | None
+    name: str
+    steps: tuple[StepOutcome, ...]
+    noise_floor: dict[str, st.Floor | None]
+    """What a configuration against itself would show."""
+    drift: dict[str, float | None]
+    """Relative growth of each metric from one run to the next, over the whole experiment."""
+    blocks: int
+    emulated: bool
+    matters: float
+    widest: float | None
+    """Largest half-width of an interval of the first metric; what the budget is spent on."""
+
+
+def assess(
+    steps: Sequence[StepRuns],
+    metrics: Sequence[Metric],
+    *,
+    name: str,
+    experiment_dir: str | None = None,
+    matters: float = st.MATTERS,
+) -> Outcome:
+    """Everything that the runs so far allow to say. Step 0 is the base."""
+    valid = [{b: run for b, run in step.runs.items() if run.summary.valid} for step in steps]
+    places = _places(steps)
+    twins = _twins(steps)
+    pairs = {(i, "base"): 0 for i in range(1, len(steps))}
+    pairs |= {(i, "previous"): step.previous for i, step in enumerate(steps) if step.previous is not None}
+    found: dict[tuple[str, str], st.Estimate] = {}
+    seen: set[tuple[int, int, str]] = set()
+    for (i, kind), j in pairs.items():
+        for metric in metrics:
+            # The first step is compared with the base twice; it is one test.
+            if twins[i] == twins[j] or (kind == "previous" and (i, j, str(metric)) in seen):
+                continue
+            seen.add((i, j, str(metric)))
+            found[f"{i}>{j}", str(metric)] = st.estimate(_series(valid[j], valid[i], places, metric), matters=matters)
+    verdicts = st.judge(found, {str(metric): metric.better for metric in metrics})
+
+    def compared(i: int, j: int | None) -> dict[str, Comparison]:
+        if j is None:
+            return {}
+        if twins[i] == twins[j]:
+            return {str(m): Comparison(ratio=1.0, low=1.0, high=1.0, verdict="no_difference") for m in metrics}
+        silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j])
+        said = {}
+        for metric in map(str, metrics):
+            e = found[f"{i}>{j}", metric]
+            verdict = "too_noisy" if silent else verdicts[f"{i}>{j}", metric]
+            said[metric] = Comparison(ratio=e.ratio, low=e.low, high=e.high, verdict=verdict, blocks=e.blocks)
+        return said
+
+    first = [e for (_, metric), e in found.items() if metric == str(metrics[0]) and e.df]
+    grid = {str(m): _grid(valid, m) for m in metrics}
+    return Outcome(
+        experiment_dir=experiment_dir,
+        name=name,
+        steps=tuple(
+            StepOutcome(
+                name=step.name,
+                resolved=_resolved(step),
+                runs=tuple(str(run.path) for _, run in sorted(step.runs.items())),
+                metrics={str(m): _figure([m.of(run.summary, run.calls) for run in valid[i].values()]) for m in metrics},
+                versus_previous=compared(i, step.previous),
+                versus_base=compared(i, 0 if i else None),
+                failed=step.failed,
+                notes=tuple(_notes(steps, i, twins, blocked=bool(i) and _blocked(valid[0], valid[i], places))),
+                changes=step.changes,
+                previous=None if step.previous is None else steps[step.previous].name,
+                invalid_runs=tuple(
+                    f"{run.path.name}: {', '.join(run.summary.invalid_reasons)}"
+                    for b, run in sorted(step.runs.items())
+                    if b not in valid[i]
+                ),
+            )
+            for i, step in enumerate(steps)
+        ),
+        noise_floor={key: st.floor(values) for key, values in grid.items()},
+        drift={key: _drift(values, places, valid) for key, values in grid.items()},
+        blocks=len({b for runs_ in valid for b in runs_}),
+        emulated=any(run.summary.emulated for step in steps for run in step.runs.values()),
+        matters=matters,
+        widest=max((e.half_width for e in first), default=None),
+    )
+
+
+def _places(steps: Sequence[StepRuns]) -> dict[Any, int]:
+    """Run folder to its place in time."""
+    made = sorted((run.began, str(run.path)) for step in steps for run in step.runs.values())
+    return {path: place for place, (_, path) in enumerate(made)}
+
+
+def _twins(steps: Sequence[StepRuns]) -> list[int]:
+    """For each step the first one with the same resolved settings."""
+    first: dict[str, int] = {}
+    twins = []
+    for i, step in enumerate(steps):
+        run = next(iter(step.runs.values()), None)
+        twins.append(i if run is None else first.setdefault(runs.engine_identity(run.run), i))
+    return twins
+
+
+def _blocked(base: Mapping[int, Measured], other: Mapping[int, Measured], places: Mapping[Any, int]) -> bool:
+    """Whether one ran as a whole before the other: then time itself could be the difference. Virtual time cannot."""
+    if any(run.virtual for run in (*base.values(), *other.values())) or len(base) < 2 or len(other) < 2:
+        return False
+    a, b = ([places[str(run.path)] for run in runs_.values()] for runs_ in (base, other))
+    return max(a) < min(b) or max(b) < min(a)
+
+
+def _series(
+    base: Mapping[int, Measured], other: Mapping[int, Measured], places: Mapping[Any, int], metric: Metric
+) -> st.Series:
+    common = sorted(base.keys() & other.keys())
+    pairs = [metric.both((base[b].summary, base[b].calls), (other[b].summary, other[b].calls)) for b in common]
+    return st.Series(
+        [a for a, _ in pairs],
+        [b for _, b in pairs],
+        [places[str(base[b].path)] for b in common],
+        [places[str(other[b].path)] for b in common],
+    )
+
+
+def _figure(values: Sequence[float | None]) -> Figure:
+    known = [value for value in values if value is not None]
+    if not known:
+        return Figure(None)
+    if len(known) < st.LEAST_BLOCKS or min(known) <= 0:
+        return Figure(sum(known) / len(known))
+    logs = np.log(known)
+    half = quantile(st.LEVEL, len(known) - 1) * float(logs.std(ddof=1)) / sqrt(len(known))
+    centre = float(logs.mean())
+    return Figure(exp(centre), exp(centre - half), exp(centre + half))
+
+
+def _grid(valid: Sequence[Mapping[int, Measured]], metric: Metric) -> Any:
+    blocks = sorted({b for runs_ in valid for b in runs_})
+    measured = [runs_ for runs_ in valid if runs_]
+    rows = [
+        [np.nan if b not in r or (v := metric.of(r[b].summary, r[b].calls)) is None else v for r in measured]
+        for b in blocks
+    ]
+    return np.array(rows, dtype=float).reshape(len(blocks), len(measured))
+
+
+def _drift(values: Any, places: Mapping[Any, int], valid: Sequence[Mapping[int, Measured]]) -> float | None:
+    """Slope of the logarithm over the runs' places, steps apart; None where fewer than six runs tell."""
+    measured = [runs_ for runs_ in valid if runs_]
+    blocks = sorted({b for runs_ in valid for b in runs_})
+    points = [
+        (column, places[str(r[b].path)], log(values[row, column]))
+        for column, r in enumerate(measured)
+        for row, b in enumerate(blocks)
+        if b in r and values[row, column] > 0
+    ]
+    if len(points) < 6:
+        return None
+    table = np.array(points)
+    for column in range(len(measured)):
+        mine = table[:, 0] == column
+        table[mine, 1:] -= table[mine, 1:].mean(axis=0)
+    spread = float((table[:, 1] ** 2).sum())
+    return None if spread == 0 else exp(float((table[:, 1] * table[:, 2]).sum()) / spread) - 1
+
+
+def _resolved(step: StepRuns) -> dict[str, Any]:
+    run = next(iter(step.runs.values()), None)
+    engine = None if run is None else run.run.get("engine")
+    if not isinstance(engine, dict):
+        return {}
+    return {key: engine.get(key) for key in ("name", "version", "model", "kv_tokens", "emulation", "resolved")}
+
+
+def _setting(step: StepRuns, name: str) -> Any:
+    settings = _resolved(step).get("resolved")
+    return settings.get(name) if isinstance(settings, dict) else None
+
+
+def _speculates(step: StepRuns) -> bool:
+    return _setting(step, "speculative_config.method") is not None
+
+
+def _forced(step: StepRuns, other: StepRuns) -> bool:
+    """Whether drafts of one of them were judged on text that the model would not have written.
+
+    The emulator has no text to judge: its acceptance is a table's or the user's, and it says so.
+    """
+    return any(
+        _speculates(s)
+        and not (_resolved(s).get("emulation"))
+        and _setting(s, "speculative_config.rejection_sample_method") != "synthetic"
+        for s in (step, other)
+    )
+
+
+def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool) -> list[str]:
+    step, notes = steps[i], []
+    if twins[i] != i:
+        notes.append(SAME.format(steps[twins[i]].name))
+    if step.lossy:
+        notes.append(LOSSY)
+    if blocked:
+        notes.append(BLOCKED)
+    if i and _forced(step, steps[step.previous or 0]):
+        notes.append(FORCED)
+    elif _speculates(step) and _resolved(step).get("emulation"):
+        notes.append("acceptance is assumed: the emulator has no drafts to judge")
+    models = {_resolved(s).get("model") for s in (steps[0], step) if s.runs}
+    if len(models) > 1:
+        notes.append(OTHER_MODEL)
+    return notes

@@ -1,0 +1,138 @@
+"""Run folders as an experiment sees them: what was measured, on which workload, of which engine configuration."""
+
+from collections.abc import Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents.events import CallEnd
+from windtunnel.simulator.experiments.metrics import Calls, Key
+from windtunnel.simulator.results.calls import completed
+from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import Summary
+
+NO_WORKLOAD = frozenset(
+    (
+        "target",
+        "engine",
+        "model",
+        "out",
+        "text",
+        "headers",
+        "seed",
+        "slo",
+        "workers",
+        "isolate",
+        "traces",
+        "api",
+        "virtual",
+    )
+)
+"""Settings of a run that do not change the work: how it is written down, where it is sent, or told by other keys."""
+
+PROFILED = ("num_gpu_blocks", "kv_cache_size", "kv_cache_max_concurrency", "kv_cache_memory")
+"""Parts of names of settings that a real engine finds out anew at each start: they differ a little by themselves."""
+
+
+class Measured(Struct, frozen=True):
+    """One run."""
+
+    path: Path
+    run: dict[str, Any]
+    """`run.json`."""
+    summary: Summary
+    calls: Calls
+    """Calls of the measured window that completed."""
+
+    @property
+    def seed(self) -> int | None:
+        seed = self.run.get("seed")
+        return seed if isinstance(seed, int) else None
+
+    @property
+    def virtual(self) -> bool:
+        config = self.run.get("config")
+        return isinstance(config, dict) and config.get("virtual") is True
+
+    @property
+    def began(self) -> float:
+        clock = self.run.get("wall_clock")
+        return float(clock) if isinstance(clock, int | float) else 0.0
+
+
+def read(path: Path) -> Measured:
+    """A run folder; UsageError where it is none. A run without a summary is summed up from its events."""
+    folder = RunFolder.open(path)
+    summary = folder.summary() or recompute(path)
+    calls: dict[Key, CallEnd] = {
+        (event.session, event.thread, event.call): event
+        for event in folder.events()
+        if isinstance(event, CallEnd) and not event.warmup and completed(event)
+    }
+    return Measured(path, folder.run, summary, calls)
+
+
+def workload(run: Mapping[str, Any]) -> dict[str, str]:
+    """What was asked of the engine, by name, without the seed: two runs are comparable when these are equal."""
+    config = run.get("config")
+    dials = {key: value for key, value in config.items() if key not in NO_WORKLOAD} if isinstance(config, dict) else {}
+    traces = run.get("traces")
+    listed = traces if isinstance(traces, list) else []
+    known = {
+        "traces": sorted(str(trace.get("fingerprint")) for trace in listed if isinstance(trace, dict)),
+        "route": run.get("route"),
+        "history": run.get("history"),
+        "max_context": run.get("max_context"),
+        "fit": run.get("fit"),
+    }
+    return {key: _text(value) for key, value in {**dials, **{k: v for k, v in known.items() if v is not None}}.items()}
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """In what the workloads of two `run.json` differ, a few words each; empty when they are comparable."""
+    a, b = workload(one), workload(other)
+    said = []
+    for key in sorted(a.keys() | b.keys()):
+        mine, theirs = a.get(key, "not said"), b.get(key, "not said")
+        if mine != theirs:
+            said.append("other traces" if key == "traces" else f"{key} {mine} against {theirs}")
+    return said
+
+
+def engine_identity(run: Mapping[str, Any]) -> str:
+    """12 hex digits of the engine's resolved settings: equal configurations have equal ones, whatever started them.
+
+    An engine that tells no settings is known by its URL and model.
+    """
+    engine = run.get("engine")
+    engine = engine if isinstance(engine, dict) else {}
+    resolved = engine.get("resolved")
+    told = isinstance(resolved, dict) and any("." in str(key) for key in resolved)
+    parts: dict[str, Any] = {key: engine.get(key) for key in ("name", "version", "model", "emulation")}
+    if engine.get("emulated"):
+        parts["kv_tokens"] = engine.get("kv_tokens")
+    if isinstance(resolved, dict):
+        resolved = {key: value for key, value in resolved.items() if not any(part in str(key) for part in PROFILED)}
+    parts["settings"] = resolved if told else [run.get("target"), resolved]
+    return blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=6).hexdigest()
+
+
+def engine_title(run: Mapping[str, Any]) -> str:
+    """Name, version and model of the engine, for people."""
+    engine = run.get("engine")
+    engine = engine if isinstance(engine, dict) else {}
+    return " ".join(str(engine[key]) for key in ("name", "version", "model") if engine.get(key))
+
+
+def setting_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Resolved settings in which two engines differ, `name: theirs`, of the second."""
+    a, b = (run["engine"].get("resolved") or {} if isinstance(run.get("engine"), dict) else {} for run in (one, other))
+    return [f"{key}: {_text(b.get(key))}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

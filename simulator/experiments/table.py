@@ -1,0 +1,114 @@
+"""A comparison for people: plain text of 100 columns at most, or Markdown. The verdict stands beside its interval."""
+
+import textwrap
+from collections.abc import Sequence
+
+from windtunnel.simulator.experiments.metrics import parse
+from windtunnel.simulator.experiments.outcome import Comparison, Figure, Outcome, StepOutcome
+
+WIDTH = 100
+WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference", "too_noisy": "too noisy to say"}
+_LABEL = 30
+
+
+def figure(metric: str, value: float | None) -> str:
+    """One value with its unit; times in ms below a second."""
+    if value is None:
+        return "not reported"
+    if parse(metric).seconds:
+        return f"{value * 1000:,.1f} ms" if abs(value) < 1 else f"{value:,.2f} s"
+    if metric.endswith(("ratio", "share")):
+        return f"{value:.1%}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:,.2f}"
+
+
+def spread(metric: str, found: Figure) -> str:
+    if found.value is None or found.low is None or found.high is None:
+        return figure(metric, found.value)
+    return f"{figure(metric, found.value)} ({figure(metric, found.low)} to {figure(metric, found.high)})"
+
+
+def change(found: Comparison) -> str:
+    """`+12.0% (+9.1% to +15.0%) better`."""
+    if found.ratio is None:
+        return "not reported"
+    word = WORDS[found.verdict]
+    if found.low is None or found.high is None:
+        return f"{found.ratio - 1:+.1%} {word}"
+    return f"{found.ratio - 1:+.1%} ({found.low - 1:+.1%} to {found.high - 1:+.1%}) {word}"
+
+
+def render(outcome: Outcome) -> str:
+    """The whole comparison, ending with a line end."""
+    lines = _head(outcome)
+    for step in outcome.steps:
+        lines += ["", *_step(step)]
+    lines += ["", *_foot(outcome)]
+    return "\n".join(lines) + "\n"
+
+
+def _head(outcome: Outcome) -> list[str]:
+    lines = [f"{outcome.name}: {len(outcome.steps)} configurations, {outcome.blocks} blocks"]
+    if outcome.emulated:
+        lines.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+    return lines
+
+
+def _step(step: StepOutcome) -> list[str]:
+    lines = [step.name if step.previous is None else f"{step.name}  (against {step.previous})"]
+    lines += [f"    {text}" for text in step.changes]
+    if step.failed is not None:
+        return [*lines, *_wrapped(f"did not start: {step.failed}")]
+    for metric, found in step.metrics.items():
+        lines.append(f"  {metric:<{_LABEL}}{spread(metric, found)}")
+        if metric in step.versus_previous:
+            lines.append(f"  {'':<{_LABEL}}{change(step.versus_previous[metric])}")
+        base = step.versus_base.get(metric)
+        if base is not None and base != step.versus_previous.get(metric):
+            lines.append(f"  {'':<{_LABEL}}{change(base)}, against the base")
+    for note in step.notes:
+        lines += _wrapped(f"note: {note}")
+    for run in step.invalid_runs:
+        lines += _wrapped(f"not counted: {run}")
+    return lines
+
+
+def _foot(outcome: Outcome) -> list[str]:
+    lines = []
+    floors = [f"{metric} {floor.half_width:.1%}" for metric, floor in outcome.noise_floor.items() if floor is not None]
+    if floors:
+        lines += _wrapped("noise floor (the same configuration against itself, +-): " + ", ".join(floors), indent="")
+    drifts = [f"{metric} {value:+.2%}" for metric, value in outcome.drift.items() if value is not None]
+    if drifts:
+        lines += _wrapped("drift from run to run: " + ", ".join(drifts), indent="")
+    lines.append("intervals are 95% each; verdicts hold for the whole table together")
+    if outcome.experiment_dir is not None:
+        lines.append(f"experiment folder    {outcome.experiment_dir}")
+    return lines
+
+
+def _wrapped(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+
+
+def markdown(outcome: Outcome) -> str:
+    """The same as Markdown tables, one row a step, for a page or a pull request."""
+    metrics = list(outcome.steps[0].metrics)
+    lines = [f"# {outcome.name}", ""]
+    if outcome.emulated:
+        lines += ["**Emulated**: these are the emulator's numbers, not a measured engine's.", ""]
+    lines += _row(["configuration", *metrics]) + _row(["---"] * (len(metrics) + 1))
+    for step in outcome.steps:
+        if step.failed is not None:
+            lines += _row([step.name, f"did not start: {step.failed}", *[""] * (len(metrics) - 1)])
+            continue
+        cells = [spread(metric, step.metrics[metric]) for metric in metrics]
+        lines += _row([step.name, *cells])
+        if step.versus_previous:
+            lines += _row([f"against {step.previous}", *(change(step.versus_previous[m]) for m in metrics)])
+    lines += ["", *(f"- {step.name}: {note}" for step in outcome.steps for note in step.notes)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(cells: Sequence[str]) -> list[str]:
+    return ["| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"]

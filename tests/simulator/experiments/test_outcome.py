@@ -1,0 +1,149 @@
+"""From runs to figures and verdicts, and what takes a verdict away."""
+
+from collections.abc import Callable, Sequence
+from math import exp
+
+import msgspec
+import numpy as np
+import pytest
+
+from windtunnel.simulator.experiments.metrics import parse
+from windtunnel.simulator.experiments.outcome import StepRuns, assess
+from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.statistics import order
+from windtunnel.simulator.experiments.table import markdown, render
+from windtunnel.traces.errors import UsageError
+
+Made = Callable[..., Measured]
+SPEED, TTFT = parse("output_tokens_per_s"), parse("ttft_s.p50")
+
+
+def ladder(
+    made: Made, factors: Sequence[float], blocks: int = 4, noise: float = 0.004, **how: object
+) -> list[StepRuns]:
+    rng = np.random.default_rng(5)
+    found: list[dict[int, Measured]] = [{} for _ in factors]
+    place = 0
+    for block in range(blocks):
+        for step in order(len(factors), block):
+            speed = 1000 * factors[step] * exp(rng.normal(0, noise))
+            found[step][block] = made(f"s{step}", block, place, speed, **how)
+            place += 1
+    return [StepRuns(name=f"s{i}", runs=r, previous=i - 1 if i else None) for i, r in enumerate(found)]
+
+
+def test_each_step_against_the_one_before_and_the_base(made: Made) -> None:
+    outcome = assess(ladder(made, [1.0, 1.3, 1.04]), [SPEED, TTFT], name="x")
+    base, second, third = outcome.steps
+    assert base.versus_base == base.versus_previous == {}
+    assert base.metrics["output_tokens_per_s"].value == pytest.approx(1000, rel=0.01)
+    assert second.versus_previous["output_tokens_per_s"].ratio == pytest.approx(1.3, rel=0.01)
+    assert second.versus_previous["output_tokens_per_s"].verdict == "better"
+    assert second.versus_previous["ttft_s.p50"].verdict == "better"
+    assert third.versus_previous["output_tokens_per_s"].verdict == "worse"
+    assert third.versus_previous["output_tokens_per_s"].ratio == pytest.approx(0.8, rel=0.01)
+    assert third.versus_base["output_tokens_per_s"].ratio == pytest.approx(1.04, rel=0.01)
+    assert third.versus_base["ttft_s.p50"].verdict == "better"
+    assert (outcome.blocks, third.previous) == (4, "s1")
+    floor = outcome.noise_floor["output_tokens_per_s"]
+    assert floor is not None
+    assert floor.noise == pytest.approx(0.004, rel=0.6)
+
+
+def test_the_json_is_that_of_the_contract(made: Made) -> None:
+    data = msgspec.to_builtins(assess(ladder(made, [1.0, 1.3]), [SPEED], name="x", experiment_dir="/e"))
+    assert {"experiment_dir", "steps", "noise_floor"} <= data.keys()
+    step = data["steps"][1]
+    assert {"name", "resolved", "runs", "metrics", "versus_previous", "versus_base", "failed", "notes"} <= step.keys()
+    assert step["metrics"]["output_tokens_per_s"].keys() == {"value", "low", "high"}
+    assert {"ratio", "low", "high", "verdict"} <= step["versus_base"]["output_tokens_per_s"].keys()
+    assert list(step["runs"]) == [f"/runs/{block}-s1" for block in range(4)]
+
+
+def test_runs_that_are_not_valid_do_not_count_and_are_named(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3], blocks=5)
+    spoiled = dict(steps[1].runs) | {2: made("s1", 2, 5, 5.0, reasons=("foreign_load",))}
+    outcome = assess([steps[0], msgspec.structs.replace(steps[1], runs=spoiled)], [SPEED], name="x")
+    found = outcome.steps[1]
+    assert found.versus_base["output_tokens_per_s"].blocks == 4
+    assert found.versus_base["output_tokens_per_s"].ratio == pytest.approx(1.3, rel=0.01)
+    assert found.invalid_runs == ("2-s1: foreign_load",)
+
+
+def test_the_same_settings_under_two_names_are_one_configuration(made: Made) -> None:
+    runs = {block: made("same", block, block, 1000 + 300 * block) for block in range(3)}
+    outcome = assess([StepRuns(name="a", runs=runs), StepRuns(name="b", runs=runs, previous=0)], [SPEED], name="x")
+    assert outcome.steps[1].versus_base["output_tokens_per_s"].verdict == "no_difference"
+    assert outcome.steps[1].notes == ("resolves to the same settings as a: one configuration",)
+
+
+def test_one_after_the_other_is_too_noisy_whatever_the_figures(made: Made) -> None:
+    a = {block: made("a", block, block, 1000 + block) for block in range(4)}
+    b = {block: made("b", block, 10 + block, 2000 + block) for block in range(4)}
+    steps = [StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)]
+    found = assess(steps, [SPEED], name="x").steps[1]
+    assert found.versus_base["output_tokens_per_s"].verdict == "too_noisy"
+    assert found.versus_base["output_tokens_per_s"].ratio == pytest.approx(2.0, rel=0.01)
+    assert "not interleaved" in found.notes[0]
+    virtual = [
+        {k: made(n, k, at + k, s + k, virtual=True) for k in range(4)} for n, at, s in (("a", 0, 1e3), ("b", 9, 2e3))
+    ]
+    steps = [StepRuns(name="a", runs=virtual[0]), StepRuns(name="b", runs=virtual[1], previous=0)]
+    assert assess(steps, [SPEED], name="x").steps[1].versus_base["output_tokens_per_s"].verdict == "better"
+
+
+@pytest.mark.parametrize(
+    ("settings", "emulated", "verdict"),
+    [
+        ({"speculative_config.method": "mtp"}, False, "too_noisy"),
+        (
+            {"speculative_config.method": "mtp", "speculative_config.rejection_sample_method": "synthetic"},
+            False,
+            "better",
+        ),
+        ({"speculative_config.method": "mtp"}, True, "better"),
+    ],
+)
+def test_speculation_on_forced_text_has_no_verdict(made: Made, settings: dict, emulated: bool, verdict: str) -> None:
+    steps = ladder(made, [1.0], emulated=emulated)
+    other = ladder(made, [1.0, 1.4], settings=settings, emulated=emulated)[1]
+    found = assess([steps[0], msgspec.structs.replace(other, previous=0)], [SPEED], name="x").steps[1]
+    assert found.versus_base["output_tokens_per_s"].verdict == verdict
+    assert bool(found.notes) == (verdict == "too_noisy" or emulated)
+
+
+def test_lossy_steps_and_other_models_carry_their_words(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3])
+    other = {b: made("s1", b, 100 + b, 1300.0, model="other") for b in range(4)}
+    lossy = msgspec.structs.replace(steps[1], lossy=True)
+    assert assess([steps[0], lossy], [SPEED], name="x").steps[1].notes == ("faster, quality not checked",)
+    changed = msgspec.structs.replace(steps[1], runs=other)
+    assert "speed only" in assess([steps[0], changed], [SPEED], name="x").steps[1].notes[-1]
+
+
+def test_paired_means_are_over_the_calls_that_both_made(made: Made) -> None:
+    short = {("s1", 0): 1.0, ("s1", 1): 2.0}
+    long = {("s1", 0): 0.5, ("s1", 1): 1.0, ("s2", 0): 100.0}
+    a = {b: made("a", b, 2 * b, 10, e2e=short) for b in range(3)}
+    b = {b: made("b", b, 2 * b + 1, 10, e2e=long) for b in range(3)}
+    steps = [StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)]
+    found = assess(steps, [parse("e2e_s.paired")], name="x").steps[1]
+    assert found.versus_base["e2e_s.paired"].ratio == pytest.approx(0.5)
+
+
+def test_a_step_that_did_not_start_is_shown_with_its_reason(made: Made) -> None:
+    steps = [*ladder(made, [1.0, 1.2]), StepRuns(name="s2", runs={}, previous=1, failed="no memory for the KV cache")]
+    outcome = assess(steps, [SPEED], name="x")
+    assert outcome.steps[2].metrics["output_tokens_per_s"].value is None
+    assert outcome.steps[2].versus_base["output_tokens_per_s"].verdict == "too_noisy"
+    text = render(outcome)
+    assert "did not start: no memory for the KV cache" in text
+    assert max(map(len, text.splitlines())) <= 100
+    assert "+20" in text
+    assert "| s2 | did not start: no memory for the KV cache |" in markdown(outcome)
+
+
+@pytest.mark.parametrize("bad", ["ttft_s", "nothing", "output_tokens_per_s.p50", "ttft_s.p42", "itl_s.paired"])
+def test_metrics_that_are_none_are_refused(bad: str) -> None:
+    with pytest.raises(UsageError, match=bad.partition(".")[0]):
+        parse(bad)
