@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import NODEFAULT
+from msgspec.structs import fields
 
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.experiments.runs import Measured
@@ -34,7 +36,8 @@ def made():
         model: str = "m",
         config: dict[str, Any] | None = None,
     ) -> Measured:
-        nothing = dict.fromkeys(Summary.__struct_fields__)
+        nothing = {field.name: 0 if field.type in (int, float) else None for field in fields(Summary)}
+        nothing |= {field.name: field.default for field in fields(Summary) if field.default is not NODEFAULT}
         summary = Summary(
             **nothing
             | {

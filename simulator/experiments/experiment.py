@@ -1,0 +1,276 @@
+"""One experiment from plan to verdicts: which run comes next, what is kept, when it is enough.
+
+The folder is the state. A run counts when its folder has a summary; what a killed experiment left half done is moved
+aside, never used and never deleted. Started again with the same file, an experiment goes on where it stood.
+"""
+
+import time
+from collections.abc import Callable
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.simulator.experiments import metrics as named
+from windtunnel.simulator.experiments import runs
+from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess
+from windtunnel.simulator.experiments.plan import Plan, Step
+from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.statistics import order
+from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
+from windtunnel.traces.errors import EngineError, RunError, UsageError
+
+PLAN_FILE, LOG_FILE, OUTCOME_FILE = "experiment.json", "log.jsonl", "outcome.json"
+SCHEMA = "windtunnel.experiment/1"
+
+Entry = dict[str, Any]
+
+
+class Runner(Protocol):
+    """Makes runs of steps; engines are started and stopped behind it."""
+
+    async def identity(self, step: Step) -> str | None:
+        """`engine_identity` of what the step's settings resolve to, where it can be known without a run.
+
+        Raises EngineError with the true reason for an engine that does not start.
+        """
+        ...
+
+    async def run(self, step: Step, seed: int, out: Path) -> None:
+        """One run into the new folder `out`. Raises EngineError when the engine does not start."""
+        ...
+
+    async def close(self) -> None:
+        """Stops what is still running."""
+        ...
+
+
+class Ended(Struct, frozen=True):
+    """How an experiment came to its end."""
+
+    reason: Literal["narrow", "blocks", "time", "nothing"]
+    outcome: Outcome
+
+
+class Experiment:
+    def __init__(self, plan: Plan, folder: Path, *, talk: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.folder = folder
+        self.failed: dict[str, str] = {}
+        self.twins: dict[str, str] = {}
+        """Step to the earlier one whose settings it shares."""
+        self._identities: dict[str, str] = {}
+        self._talk = talk
+        self._metrics = tuple(named.parse(text) for text in plan.metrics or named.DEFAULT)
+
+    # -- the folder
+
+    @classmethod
+    def open(cls, plan: Plan, folder: Path, *, talk: Callable[[str], None]) -> "Experiment":
+        """A new folder, or one that the same plan began; UsageError for one that another plan wrote."""
+        experiment = cls(plan, folder, talk=talk)
+        mark = {"schema": SCHEMA, "name": plan.name, "plan": fingerprint(plan), "file": _text(plan.path)}
+        path = folder / PLAN_FILE
+        try:
+            found = msgspec.json.decode(path.read_bytes()) if path.exists() else None
+            if found is None and folder.exists() and any(folder.iterdir()):
+                raise UsageError(f"{folder} is no experiment and not empty; give --out another folder")
+            if isinstance(found, dict) and found.get("plan") != mark["plan"]:
+                raise UsageError(f"{folder} belongs to another plan than {plan.path}; give --out another folder")
+            folder.mkdir(parents=True, exist_ok=True)
+            if found is None:
+                path.write_bytes(msgspec.json.format(msgspec.json.encode(mark), indent=2) + b"\n")
+        except (OSError, msgspec.DecodeError) as error:
+            raise UsageError(f"{path}: {error}; give --out another folder") from error
+        experiment._recall()
+        return experiment
+
+    def _recall(self) -> None:
+        for entry in _entries(self.folder / LOG_FILE):
+            step = str(entry.get("step"))
+            match entry.get("type"):
+                case "failed":
+                    self.failed[step] = str(entry.get("reason"))
+                case "twin":
+                    self.twins[step] = str(entry.get("of"))
+
+    def _note(self, **entry: Any) -> None:
+        """Append one line of what has happened."""
+        try:
+            with (self.folder / LOG_FILE).open("ab") as log:
+                log.write(msgspec.json.encode(entry) + b"\n")
+        except OSError as error:
+            raise RunError(f"cannot write {self.folder / LOG_FILE} ({error.strerror}): free some space") from error
+
+    def place(self, block: int, step: Step) -> Path:
+        return self.folder / f"block-{block + 1:02}" / _file_name(step.name)
+
+    def done(self, block: int, step: Step) -> bool:
+        return (self.place(block, step) / SUMMARY_FILE).exists()
+
+    def _clear(self, place: Path) -> None:
+        """What an earlier attempt left half done is moved aside."""
+        if not place.exists():
+            return
+        number = 1
+        while (aside := place.with_name(f"{place.name}.left-{number}")).exists():
+            number += 1
+        place.rename(aside)
+        self._talk(f"an unfinished run was moved to {aside}")
+
+    # -- the work
+
+    async def conduct(self, runner: Runner, *, clock: Callable[[], float] = time.monotonic) -> Ended:
+        """Block after block until the first metric's intervals are narrow, or the budget is used up."""
+        plan, began = self.plan, clock()
+        reason: Literal["narrow", "blocks", "time", "nothing"] = "blocks"
+        try:
+            for block in range(plan.most):
+                if plan.time_s is not None and clock() - began >= plan.time_s:
+                    reason = "time"
+                    break
+                await self._block(runner, block)
+                if not self._alive():
+                    reason = "nothing"
+                    break
+                outcome = self.outcome()
+                self._keep(outcome)
+                if outcome.widest is not None and block + 1 >= plan.least and outcome.widest <= plan.width:
+                    reason = "narrow"
+                    break
+        finally:
+            await runner.close()
+        outcome = self.outcome()
+        self._keep(outcome)
+        return Ended(reason, outcome)
+
+    async def _block(self, runner: Runner, block: int) -> None:
+        steps = self.plan.steps
+        for place in order(len(steps), block if self.plan.interleaved else 0):
+            step = steps[place]
+            if step.name in self.failed or step.name in self.twins or self.done(block, step):
+                continue
+            self._talk(f"block {block + 1} of {self.plan.least} to {self.plan.most}, {step.name}")
+            try:
+                if await self._is_twin(runner, step):
+                    continue
+                out = self.place(block, step)
+                self._clear(out)
+                out.parent.mkdir(parents=True, exist_ok=True)
+                await runner.run(step, self.plan.workload.seed + block, out)
+            except EngineError as error:
+                self.failed[step.name] = str(error)
+                self._note(type="failed", step=step.name, reason=str(error))
+                self._talk(f"{step.name} is left out: {error}")
+            else:
+                self._note(type="run", step=step.name, block=block, folder=str(out.relative_to(self.folder)))
+
+    async def _is_twin(self, runner: Runner, step: Step) -> bool:
+        """Whether an earlier step resolves to the same settings; asked once, before the step's first run."""
+        if step.name in self._identities:
+            return False
+        identity = await runner.identity(step)
+        if identity is None:
+            return False
+        self._identities[step.name] = identity
+        for other in self.plan.steps[: self.plan.steps.index(step)]:
+            if self._identity(other) == identity:
+                self.twins[step.name] = other.name
+                self._note(type="twin", step=step.name, of=other.name)
+                self._talk(f"{step.name} resolves to the same settings as {other.name}: it is not run again")
+                return True
+        return False
+
+    def _identity(self, step: Step) -> str | None:
+        """Of a step that was asked for, or that an earlier call of the command has run."""
+        if step.name not in self._identities:
+            for block in range(self.plan.most):
+                if self.done(block, step):
+                    run = RunFolder.open(self.place(block, step)).run
+                    self._identities[step.name] = runs.engine_identity(run)
+                    break
+        return self._identities.get(step.name)
+
+    def _alive(self) -> list[Step]:
+        return [step for step in self.plan.steps if step.name not in self.failed]
+
+    # -- what it says
+
+    def outcome(self) -> Outcome:
+        """What the runs so far allow to say."""
+        found: dict[str, dict[int, Measured]] = {}
+        for step in self.plan.steps:
+            found[step.name] = {
+                block: runs.read(self.place(block, step)) for block in range(self.plan.most) if self.done(block, step)
+            }
+        steps = [
+            StepRuns(
+                name=step.name,
+                runs=found[self.twins.get(step.name, step.name)],
+                previous=step.previous,
+                changes=step.changes,
+                lossy=step.lossy,
+                failed=self.failed.get(step.name),
+                why=step.why,
+            )
+            for step in self.plan.steps
+        ]
+        return assess(
+            steps,
+            self._metrics,
+            name=self.plan.name,
+            experiment_dir=str(self.folder),
+            matters=self.plan.matters,
+        )
+
+    def _keep(self, outcome: Outcome) -> None:
+        partial = self.folder / f".{OUTCOME_FILE}.partial"
+        try:
+            partial.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=2) + b"\n")
+            partial.replace(self.folder / OUTCOME_FILE)
+        except OSError as error:
+            raise RunError(f"cannot write {self.folder / OUTCOME_FILE} ({error.strerror}): free some space") from error
+
+
+def fingerprint(plan: Plan) -> str:
+    """8 hex digits of what an experiment does: changed budgets go on with the same folder, other work does not."""
+    steps = [(step.name, step.command, step.target) for step in plan.steps]
+    data = msgspec.json.encode([plan.workload.as_json(), steps, plan.virtual], order="sorted")
+    return blake2b(data, digest_size=4).hexdigest()
+
+
+def default_folder(plan: Plan) -> Path:
+    """The same for the same plan, so that the same command goes on."""
+    return Path("runs") / f"compare-{_file_name(plan.name)}-{fingerprint(plan)}"
+
+
+def _file_name(name: str) -> str:
+    """A step's name as a file's: readable, and different for different names."""
+    plain = "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name)[:60].strip(".-") or "step"
+    return plain if plain == name else f"{plain}-{blake2b(name.encode(), digest_size=2).hexdigest()}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def _entries(path: Path) -> list[Entry]:
+    """The log's readable lines; one that was cut off by a kill is left out."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            entry = msgspec.json.decode(line)
+        except msgspec.DecodeError:
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found

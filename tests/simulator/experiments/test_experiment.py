@@ -1,0 +1,170 @@
+"""An experiment's course with runs that a stand-in makes: order, twins, failures, a kill, the end."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windtunnel.simulator.experiments import experiment as ex
+from windtunnel.simulator.experiments import runs
+from windtunnel.simulator.experiments.experiment import Experiment
+from windtunnel.simulator.experiments.plan import Plan, Step, load
+from windtunnel.simulator.results.summary_model import encode_summary
+from windtunnel.traces.errors import EngineError, UsageError
+
+FIVE = """
+name = "five"
+[blocks]
+width = "0.1%"
+least = 3
+most = 4
+[[ladder]]
+name = "two"
+set = { "--a" = 2 }
+[[ladder]]
+name = "three"
+set = { "--a" = 3 }
+[[ladder]]
+name = "four"
+set = { "--a" = 4 }
+[[ladder]]
+name = "five"
+set = { "--a" = 5 }
+"""
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+class StandIn:
+    """Makes runs at once. `--a 3` does not start where `refuses` says so; a noise of `spread` from block to block."""
+
+    def __init__(self, made, *, dies_at: int | None = None, refuses: str = "", spread: float = 0.01, twin: str = ""):
+        self.made, self.dies_at, self.refuses, self.spread, self.twin = made, dies_at, refuses, spread, twin
+        self.calls: list[tuple[str, int]] = []
+        self.closed = 0
+
+    async def identity(self, step: Step) -> str | None:
+        if step.name == self.refuses:
+            raise EngineError("the engine exited before it served: no memory is left for the KV cache")
+        return runs.engine_identity(self._measured(step, 0).run)
+
+    def _measured(self, step: Step, seed: int, place: int = 0):
+        name = "base" if step.name == self.twin else step.name
+        return self.made(name, seed, place, 1000.0 * (1 + len(step.name) * self.spread * (seed % 2)))
+
+    async def run(self, step: Step, seed: int, out: Path) -> None:
+        self.calls.append((step.name, seed))
+        out.mkdir()
+        measured = self._measured(step, seed, len(self.calls))
+        (out / "run.json").write_bytes(msgspec.json.encode(measured.run))
+        (out / "events.jsonl").write_bytes(b"")
+        if len(self.calls) == self.dies_at:
+            raise Killed
+        (out / "summary.json").write_bytes(encode_summary(measured.summary))
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def plan(tmp_path) -> Plan:
+    path = tmp_path / "five.toml"
+    path.write_text(FIVE)
+    return load(path)
+
+
+def conduct(plan: Plan, folder: Path, runner: StandIn) -> ex.Ended:
+    said: list[str] = []
+    ended = asyncio.run(Experiment.open(plan, folder, talk=said.append).conduct(runner))
+    assert runner.closed == 1
+    return ended
+
+
+def test_blocks_go_forth_and_back_with_a_seed_each(plan, made, tmp_path):
+    runner = StandIn(made)
+    ended = conduct(plan, tmp_path / "out", runner)
+    names = ["base", "two", "three", "four", "five"]
+    assert runner.calls == [
+        *((name, 0) for name in names),
+        *((name, 1) for name in reversed(names)),
+        *((name, 2) for name in names),
+        *((name, 3) for name in reversed(names)),
+    ]
+    assert ended.reason == "blocks"
+    kept = msgspec.json.decode((tmp_path / "out" / "outcome.json").read_bytes())
+    assert kept == msgspec.json.decode(msgspec.json.encode(ended.outcome))
+    assert len(kept["steps"][2]["runs"]) == 4
+
+
+def test_it_ends_when_the_first_metrics_intervals_are_narrow(plan, made, tmp_path):
+    runner = StandIn(made, spread=0.0)
+    assert conduct(plan, tmp_path / "out", runner).reason == "narrow"
+    assert len(runner.calls) == 3 * 5
+
+
+def test_killed_in_the_third_step_and_started_again_nothing_is_done_twice(plan, made, tmp_path):
+    dying = StandIn(made, dies_at=3)
+    with pytest.raises(Killed):
+        conduct(plan, tmp_path / "out", dying)
+    after = StandIn(made)
+    conduct(plan, tmp_path / "out", after)
+    assert dying.calls == [("base", 0), ("two", 0), ("three", 0)]
+    assert after.calls[:4] == [("three", 0), ("four", 0), ("five", 0), ("five", 1)]
+    assert len(after.calls) == 4 * 5 - 2
+    assert (tmp_path / "out" / "block-01" / "three.left-1" / "run.json").exists()
+    again = StandIn(made)
+    conduct(plan, tmp_path / "out", again)
+    assert again.calls == []
+
+
+def test_a_step_that_does_not_start_is_left_out_with_its_reason(plan, made, tmp_path):
+    runner = StandIn(made, refuses="three")
+    ended = conduct(plan, tmp_path / "out", runner)
+    assert "three" not in {name for name, _ in runner.calls}
+    assert ended.outcome.steps[2].failed == ("the engine exited before it served: no memory is left for the KV cache")
+    assert ended.outcome.steps[4].versus_base["output_tokens_per_s"].ratio is not None
+    again = StandIn(made)
+    conduct(plan, tmp_path / "out", again)
+    assert again.calls == []
+
+
+@pytest.mark.parametrize("dies_at", [None, 2])
+def test_steps_that_resolve_to_the_same_settings_are_run_once(plan, made, tmp_path, dies_at):
+    if dies_at:
+        with pytest.raises(Killed):
+            conduct(plan, tmp_path / "out", StandIn(made, twin="four", dies_at=dies_at))
+    runner = StandIn(made, twin="four")
+    ended = conduct(plan, tmp_path / "out", runner)
+    assert "four" not in {name for name, _ in runner.calls}
+    found = ended.outcome.steps[3]
+    assert found.versus_base["output_tokens_per_s"].verdict == "no_difference"
+    assert found.notes == ("resolves to the same settings as base: one configuration",)
+
+
+def test_no_block_is_begun_when_the_time_is_over(plan, made, tmp_path):
+    ticks = iter([0.0, 0.0, 50.0, 101.0])
+    timed = msgspec.structs.replace(plan, time_s=100.0)
+    runner = StandIn(made)
+    experiment = Experiment.open(timed, tmp_path / "out", talk=lambda _: None)
+    ended = asyncio.run(experiment.conduct(runner, clock=lambda: next(ticks)))
+    assert (ended.reason, len(runner.calls)) == ("time", 10)
+
+
+def test_a_folder_of_something_else_is_refused(plan, made, tmp_path):
+    conduct(plan, tmp_path / "out", StandIn(made))
+    plan.path.write_text(FIVE.replace('"--a" = 5', '"--a" = 6'))
+    with pytest.raises(UsageError, match="belongs to another plan"):
+        Experiment.open(load(plan.path), tmp_path / "out", talk=print)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "x").write_text("")
+    with pytest.raises(UsageError, match="no experiment and not empty"):
+        Experiment.open(plan, tmp_path / "full", talk=print)
+
+
+def test_the_same_plan_has_the_same_folder_whatever_its_budget(plan):
+    assert ex.default_folder(msgspec.structs.replace(plan, most=9)) == ex.default_folder(plan)
+    other = msgspec.structs.replace(plan, steps=plan.steps[:2])
+    assert ex.default_folder(other) != ex.default_folder(plan)
