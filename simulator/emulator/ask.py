@@ -1,5 +1,6 @@
 """Requests as clients send them, and vLLM's rules about what it refuses."""
 
+import re
 from typing import Any
 
 import msgspec
@@ -8,19 +9,37 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 
 from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.flags import Settings
-from windtunnel.simulator.emulator.template import ChatError, Template
-from windtunnel.simulator.emulator.tokenizer import Tokenizer
+from windtunnel.simulator.emulator.template import ChatError, Renderer
+from windtunnel.simulator.emulator.tokenizer import Vocabulary
 
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
     """An answer with an error: HTTP status, vLLM's error type, the parameter at fault."""
 
     def __init__(
-        self, message: str, *, status: int = 400, kind: str = "BadRequestError", param: str | None = None
+        self,
+        message: str,
+        *,
+        status: int = 400,
+        kind: str = "BadRequestError",
+        param: str | None = None,
+        value: int | None = None,
     ) -> None:
+        """`value`: of the parameter; vLLM says both behind its sentence."""
+        if value is not None:
+            message += f" (parameter={param}, value={value})"
         super().__init__(message)
         self.status = status
+        self.kind = kind
         self.body = {"error": {"message": message, "type": kind, "param": param, "code": status}}
+
+
+def misshapen(error: msgspec.DecodeError) -> Refusal:
+    """A body of the wrong form: vLLM's web framework refuses it before the route sees it."""
+    field = re.search(r"missing required field `(\w+)`", str(error))
+    where = f"body.{field[1]}" if field else "body"
+    what = "Field required" if field else str(error)
+    return Refusal(f"1 validation error:\n  {where}: {what}", kind="Bad Request", param=where)
 
 
 class StreamOptions(Struct):
@@ -52,10 +71,16 @@ class ChatAsk(Ask):
     tool_choice: str | dict[str, Any] | UnsetType | None = UNSET
     max_completion_tokens: int | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool = False
+    """Conversations have them in their template."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
 
 
 class CompletionAsk(Ask):
     prompt: str | list[Any] | None = None
+    add_special_tokens: bool = True
 
 
 class TokenizeAsk(Struct):
@@ -64,6 +89,11 @@ class TokenizeAsk(Struct):
     messages: list[Raw] | None = None
     tools: list[Raw] | None = None
     add_generation_prompt: bool = True
+    continue_final_message: bool = False
+    add_special_tokens: bool | None = None
+    """None: for texts, not for conversations."""
+    chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
     return_token_strs: bool | None = False
 
 
@@ -84,7 +114,7 @@ def check_model(model: str | None, settings: Settings) -> str:
     return model or settings.served[0]
 
 
-def chat_prompt(ask: ChatAsk, settings: Settings, template: Template) -> Tokens:
+def chat_prompt(ask: ChatAsk, settings: Settings, template: Renderer) -> Tokens:
     """Token ids of a conversation."""
     if not ask.messages:
         raise Refusal("`messages` must hold at least one message.", param="messages")
@@ -112,22 +142,37 @@ def chat_prompt(ask: ChatAsk, settings: Settings, template: Template) -> Tokens:
                 else f"tool_choice={choice!r} requires --tool-call-parser to be set"
             )
             raise Refusal(wanted)
-    return rendered(template, ask.messages, ask.tools, generate=ask.add_generation_prompt)
+    return rendered(ask, template)
 
 
-def rendered(template: Template, messages: list[Raw], tools: list[Raw] | None, *, generate: bool) -> Tokens:
+def rendered(ask: ChatAsk | TokenizeAsk, template: Renderer) -> Tokens:
+    """Token ids of a conversation, without a look at who may call what."""
+    if ask.continue_final_message and ask.add_generation_prompt:
+        raise Refusal("Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+    options = dict(ask.chat_template_kwargs or {})
+    if ask.reasoning_effort is not None:
+        options.setdefault("enable_thinking", ask.reasoning_effort != "none")
+        options["reasoning_effort"] = ask.reasoning_effort
     try:
-        return template.render(messages, tools, generate=generate)
+        return template.render(
+            ask.messages or [],
+            ask.tools,
+            generate=ask.add_generation_prompt,
+            goes_on=ask.continue_final_message,
+            special=bool(ask.add_special_tokens),
+            options=options,
+        )
     except (ChatError, msgspec.DecodeError) as error:
         raise Refusal(str(error), param="messages") from None
 
 
-def completion_prompt(prompt: Any, tokenizer: Tokenizer) -> Tokens:
+def completion_prompt(ask: CompletionAsk, tokenizer: Vocabulary) -> Tokens:
     """Token ids of a completions prompt: text, ids, or a list with one of these."""
+    prompt = ask.prompt
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
-        return tokenizer.encode(prompt)
+        return tokenizer.encode(prompt, special=ask.add_special_tokens)
     if not isinstance(prompt, list) or not prompt:
         raise Refusal("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
     try:
@@ -137,17 +182,20 @@ def completion_prompt(prompt: Any, tokenizer: Tokenizer) -> Tokens:
     if ids.ndim != 1:
         raise Refusal("The emulator takes one prompt a request.", param="prompt")
     for worst in (int(ids.min()), int(ids.max())):
-        if not 0 <= worst < 1 << 31:
+        if not 0 <= worst < tokenizer.bound:
             raise Refusal(f"Token id {worst} is out of vocabulary", param="prompt")
     return ids.astype(np.uint32)
 
 
-def output_limits(ask: Ask, prompt_tokens: int, settings: Settings) -> tuple[int, int]:
-    """(max_tokens, min_tokens) as vLLM resolves them; Refusal where it refuses."""
+def output_limits(
+    ask: Ask, prompt_tokens: int, settings: Settings, limit: str = "max_completion_tokens"
+) -> tuple[int, int]:
+    """(max_tokens, min_tokens) as vLLM resolves them; Refusal where it refuses. `limit`: its name on a chat's route."""
     longest = settings.limits.max_model_len
-    wanted = ask.max_tokens
+    wanted, name = ask.max_tokens, "max_tokens"
     if isinstance(ask, ChatAsk):
-        wanted = ask.max_completion_tokens if ask.max_completion_tokens is not None else wanted
+        if ask.max_completion_tokens is not None:
+            wanted, name = ask.max_completion_tokens, limit
     elif wanted is None:
         wanted = 16
     if ask.n not in (None, 1) or ask.logprobs or ask.echo:
@@ -156,8 +204,9 @@ def output_limits(ask: Ask, prompt_tokens: int, settings: Settings) -> tuple[int
         raise Refusal("`cache_salt` must be a non-empty string of at most 1024 characters.", param="cache_salt")
     if wanted is not None and wanted > longest:
         raise Refusal(
-            f"max_tokens={wanted} cannot be greater than max_model_len={longest}. Please request fewer output tokens.",
-            param="max_tokens",
+            f"{name}={wanted} cannot be greater than max_model_len={longest}. Please request fewer output tokens.",
+            param=name,
+            value=wanted,
         )
     if prompt_tokens > longest:
         raise Refusal(
@@ -165,10 +214,11 @@ def output_limits(ask: Ask, prompt_tokens: int, settings: Settings) -> tuple[int
             f"input tokens, which exceeds this limit even without any output tokens. Please reduce the length of the "
             f"input prompt.",
             param="input_tokens",
+            value=prompt_tokens,
         )
     most = longest - prompt_tokens if wanted is None else min(wanted, longest - prompt_tokens)
     if most < 1:
-        raise Refusal(f"max_tokens must be at least 1, got {most}.", param="max_tokens")
+        raise Refusal(f"max_tokens must be at least 1, got {most}.", param="max_tokens", value=most)
     if ask.min_tokens < 0:
         raise Refusal(f"min_tokens must be greater than or equal to 0, got {ask.min_tokens}.", param="min_tokens")
     if ask.min_tokens > most:

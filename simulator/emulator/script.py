@@ -6,12 +6,14 @@ tokens, so that text sent back in a history finds the KV cache that its generati
 
 from functools import cache
 from hashlib import blake2b
+from typing import Self
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from windtunnel.simulator.emulator.blocks import Tokens
-from windtunnel.simulator.emulator.tokenizer import STOP, builtin
+from windtunnel.simulator.emulator.tokenizer import Vocabulary, builtin
 from windtunnel.simulator.emulator.words import known
 
 _CHUNK = 256
@@ -19,13 +21,29 @@ _TYPICAL_LENGTH = 180
 _SIGN_SHARE = 0.12
 
 
+class Inventory(Struct, frozen=True):
+    """What a model speaks with: tokens that are read back as themselves when the text comes again."""
+
+    words: NDArray[np.int64]
+    """Ids of words with a leading space, the commonest first."""
+    shares: NDArray[np.float64]
+    """Cumulative frequencies of the words, 1 / rank."""
+    signs: NDArray[np.int64]
+    stop: int
+
+    @classmethod
+    def of(cls, tokenizer: Vocabulary) -> Self:
+        """From the words that this tokenizer has as one token each."""
+        ids = np.array(tokenizer.spoken([" " + word for word in known() if word.isalpha()]))
+        weights = 1.0 / (np.arange(len(ids)) + 8.0)
+        signs = np.array(tokenizer.spoken([",", ".", ".\n", ":\n", ",", "."]))
+        return cls(ids, np.cumsum(weights / weights.sum()), signs, tokenizer.stop)
+
+
 @cache
-def _inventory() -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
-    """Ids of words with a leading space, their cumulative frequencies (1 / rank), ids of signs."""
-    words = [word for word in known() if word.isalpha()]
-    ids = np.array(builtin().ids_of([" " + word for word in words]))
-    weights = 1.0 / (np.arange(len(words)) + 8.0)
-    return ids, np.cumsum(weights / weights.sum()), np.array(builtin().ids_of([",", ".", ".\n", ":\n", ",", "."]))
+def builtin_inventory() -> Inventory:
+    """Of the built-in tokenizer."""
+    return Inventory.of(builtin())
 
 
 def hasher(seed: int) -> blake2b:
@@ -36,12 +54,15 @@ def hasher(seed: int) -> blake2b:
 class Words:
     """The output of one request. A stop token stands at position `ends - 1` when `stops`."""
 
-    def __init__(self, prompt: Tokens, seed: int, *, digest: bytes | None = None) -> None:
+    def __init__(
+        self, prompt: Tokens, seed: int, inventory: Inventory | None = None, *, digest: bytes | None = None
+    ) -> None:
         """`digest`, where it is known: what `hasher(seed)` says of the prompt's bytes."""
         if digest is None:
             whole = hasher(seed)
             whole.update(prompt.tobytes())
             digest = whole.digest()
+        self._inventory = inventory or builtin_inventory()
         self._key = int.from_bytes(digest, "big")
         self._ids: list[int] = []
         self._stop: int | None = None
@@ -58,13 +79,14 @@ class Words:
         return self._ids[start:stop]
 
     def _extend(self) -> None:
-        words, frequencies, signs = _inventory()
+        words, shares, signs = self._inventory.words, self._inventory.shares, self._inventory.signs
         chunk = len(self._ids) // _CHUNK
         rng = np.random.Generator(np.random.Philox(key=self._key, counter=chunk << 32))
-        drawn = words[np.searchsorted(frequencies, rng.random(_CHUNK), side="right").clip(max=len(words) - 1)]
+        drawn = words[np.searchsorted(shares, rng.random(_CHUNK), side="right").clip(max=len(words) - 1)]
         # Signs stand at odd places only: two in a row would be read back as one token.
         places = np.flatnonzero(rng.random(_CHUNK // 2) < 2 * _SIGN_SHARE) * 2 + 1
-        drawn[places] = signs[rng.integers(0, len(signs), size=len(places))]
+        if len(signs):
+            drawn[places] = signs[rng.integers(0, len(signs), size=len(places))]
         self._ids += drawn.tolist()
         if self._stop is not None and chunk * _CHUNK < self._stop <= len(self._ids):
-            self._ids[self._stop - 1] = STOP
+            self._ids[self._stop - 1] = self._inventory.stop

@@ -5,16 +5,16 @@ what it adds.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 import numpy as np
 from msgspec import Raw, Struct
 
 from windtunnel.simulator.emulator.blocks import Tokens
-from windtunnel.simulator.emulator.tokenizer import START, STOP, Tokenizer
+from windtunnel.simulator.emulator.tokenizer import START, STOP, Vocabulary
 
 _REMEMBERED = 1 << 24
 """Tokens kept of rendered messages: 64 MiB."""
@@ -46,15 +46,53 @@ class ChatError(ValueError):
     """A message that the template cannot render; the text is what the client is told."""
 
 
+class Renderer(Protocol):
+    """A chat template: from a conversation to the token ids of its prompt."""
+
+    @property
+    def merges_system(self) -> bool:
+        """Whether a system message may only stand in front: Messages' inline ones are then moved there."""
+        ...
+
+    def render(
+        self,
+        messages: Sequence[Raw],
+        tools: Sequence[Raw] | None,
+        *,
+        generate: bool = True,
+        goes_on: bool = False,
+        special: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> Tokens:
+        """The prompt: tools, messages, and the opening of the answer when `generate`.
+
+        `goes_on`: the last message stays open for the model to continue. `special`: the tokenizer may add its own
+        tokens, such as a first one. `options`: further variables of the template. ChatError where it cannot.
+        """
+        ...
+
+
 class Template:
-    def __init__(self, tokenizer: Tokenizer) -> None:
+    """The built-in one. It has no variables."""
+
+    merges_system = False
+
+    def __init__(self, tokenizer: Vocabulary) -> None:
         self._tokenizer = tokenizer
         self._remembered: OrderedDict[bytes, Tokens] = OrderedDict()
         self._tokens = 0
         self._message = msgspec.json.Decoder(_Message)
 
-    def render(self, messages: Sequence[Raw], tools: Sequence[Raw] | None, *, generate: bool = True) -> Tokens:
-        """The prompt of a conversation: tools, messages, and the opening of the answer when `generate`."""
+    def render(
+        self,
+        messages: Sequence[Raw],
+        tools: Sequence[Raw] | None,
+        *,
+        generate: bool = True,
+        goes_on: bool = False,
+        special: bool = False,  # noqa: ARG002 - it adds none
+        options: Mapping[str, Any] | None = None,  # noqa: ARG002
+    ) -> Tokens:
         pieces = []
         if tools:
             pieces.append(self._wrapped("system", "# Tools\n\nYou may call one or more of these functions:\n<tools>\n"))
@@ -63,6 +101,8 @@ class Template:
         pieces += [self._seen(b"message", message) for message in messages]
         if generate:
             pieces.append(self._wrapped("assistant", ""))
+        if goes_on and messages:
+            pieces[-1] = pieces[-1][: -len(self._fixed(STOP, "\n"))]
         return np.concatenate(pieces) if pieces else np.zeros(0, dtype=np.uint32)
 
     def _seen(self, kind: bytes, raw: Raw) -> Tokens:

@@ -10,6 +10,7 @@ prose.
 import re
 from functools import cache
 from itertools import chain, product
+from typing import Protocol
 
 import numpy as np
 
@@ -146,8 +147,41 @@ def _vocabulary() -> list[str]:
     ]
 
 
+class Vocabulary(Protocol):
+    """A tokenizer as the routes use it."""
+
+    stop: int
+    """Id of the token that ends an answer."""
+    bound: int
+    """Ids in prompts are below it."""
+
+    def encode(self, text: str, *, special: bool = False) -> Tokens:
+        """Ids of a text; with `special`, between the tokens that the tokenizer puts around a text by itself."""
+        ...
+
+    def decode(self, ids: list[int]) -> str:
+        """The text of ids; special tokens have none."""
+        ...
+
+    def piece(self, token: int) -> bytes:
+        """UTF-8 bytes that one token adds to a text; none for special tokens."""
+        ...
+
+    def strings(self, ids: list[int]) -> list[str]:
+        """Each token as it is called; of special ones, too."""
+        ...
+
+    def spoken(self, texts: list[str]) -> list[int]:
+        """Ids of those texts that are one token each, wherever they stand."""
+        ...
+
+
 class Tokenizer:
     """Text to token ids and back; whole pieces of text are remembered, so that a second look costs a dict lookup."""
+
+    stop = STOP
+    bound = 1 << 31
+    """Recorded ids of any tokenizer may be sent."""
 
     def __init__(self) -> None:
         self._text = _vocabulary()
@@ -161,7 +195,7 @@ class Tokenizer:
         """Vocabulary size."""
         return len(self._text)
 
-    def encode(self, text: str) -> Tokens:
+    def encode(self, text: str, *, special: bool = False) -> Tokens:  # noqa: ARG002 - it adds none
         known = self._known
         parts = _SPLIT.findall(text)
         try:
@@ -209,9 +243,8 @@ class Tokenizer:
             return self._text[token].encode()
         return f" #{token}".encode()
 
-    def ids_of(self, texts: list[str]) -> list[int]:
-        """Ids of texts that are one token each."""
-        return [self._ids[text] for text in texts]
+    def spoken(self, texts: list[str]) -> list[int]:
+        return [self._ids[text] for text in texts if text in self._ids]
 
     def _cut(self, part: str) -> tuple[int, ...]:
         """A piece of text in the longest vocabulary entries from its left."""

@@ -45,6 +45,15 @@ class Served:
         events = [event.removeprefix("data: ") for event in text.split("\n\n")[:-1]]
         return [json.loads(event) if event != "[DONE]" else event for event in events]
 
+    async def events(self, path: str, body: dict[str, Any], **headers: str) -> list[tuple[str, Any]]:
+        """Events of a stream that names them: name and parsed data."""
+        async with self.session.post(self.url(path), json=body | {"stream": True}, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            assert response.content_type == "text/event-stream"
+            text = (await response.read()).decode()
+        pairs = [event.split("\ndata: ") for event in text.split("\n\n")[:-1]]
+        return [(name.removeprefix("event: "), json.loads(data)) for name, data in pairs]
+
     async def call(self, chat: bool, prompt: Any, out: int, **more: Any) -> dict[str, Any]:
         """One streamed call of pinned length: usage, token ids, text, finish."""
         path = "/v1/chat/completions" if chat else "/v1/completions"

@@ -22,7 +22,12 @@ async def test_a_chat_stream_has_the_shape_of_vllms(serve) -> None:
     assert role["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     assert role["choices"][0]["finish_reason"] is None
     prompt = len(role["prompt_token_ids"])
-    assert role["usage"] == {"prompt_tokens": prompt, "total_tokens": prompt, "completion_tokens": 0}
+    assert role["usage"] == {
+        "prompt_tokens": prompt,
+        "total_tokens": prompt,
+        "completion_tokens": 0,
+        "completion_tokens_details": None,
+    }
     assert [len(t["choices"][0]["token_ids"]) for t in tokens] == [1, 1, 1, 1]
     assert [t["usage"]["completion_tokens"] for t in tokens] == [1, 2, 3, 4]
     assert [t["choices"][0]["finish_reason"] for t in tokens] == [None, None, None, "length"]
@@ -233,7 +238,7 @@ REFUSED = [
     ("/v1/chat/completions", {"messages": USER, "tool_choice": "auto"}, 400, "`tools` must be set"),
     ("/v1/chat/completions", {"messages": [{"role": "user", "content": 3}]}, 400, "Invalid message"),
     ("/tokenize", {}, 400, "Either `prompt` or `messages`"),
-    ("/v1/responses", {}, 404, "Not Found"),
+    ("/v1/embeddings", {}, 404, "Not Found"),
 ]
 
 
