@@ -4,22 +4,27 @@ A flag of `vllm serve` that is not modelled is accepted and named in one warning
 """
 
 import argparse
-import tomllib
-from collections.abc import Sequence
-from importlib.resources import files
-from typing import NoReturn
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from msgspec import Struct
 
-from windtunnel.simulator.emulator import facts, memory
+from windtunnel.simulator.emulator import facts, flag_rules, memory
+from windtunnel.simulator.emulator.constants import Constants, constants
 from windtunnel.simulator.emulator.facts import GIB, Gpu, Reached
+from windtunnel.simulator.emulator.flag_parser import AUTO, parser
+from windtunnel.simulator.emulator.flag_words import sort
+from windtunnel.simulator.emulator.graphs import Graphs, capture
 from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.model import Model
-from windtunnel.simulator.emulator.scheduler import Limits
+from windtunnel.simulator.emulator.profile import Profile, load
+from windtunnel.simulator.emulator.speculation import Speculation, speculation
+from windtunnel.simulator.emulator.step import Limits
 from windtunnel.traces.errors import EngineError, UsageError
 
 VLLM_VERSION = "0.32.0"
 """The vLLM whose rules are emulated."""
+_DEFAULT_BLOCK = 16
 
 
 class Settings(Struct, frozen=True):
@@ -30,12 +35,10 @@ class Settings(Struct, frozen=True):
     served: tuple[str, ...]
     """Names that requests may use."""
     limits: Limits
-    kv_dtype: str
+    mode: Mode
+    """What the time of a step depends on beside GPU and model."""
     utilization: float
-    tensor_parallel: int
     quantization: str | None
-    eager: bool
-    asynchronous: bool
     seed: int
     host: str
     port: int
@@ -49,20 +52,38 @@ class Settings(Struct, frozen=True):
     """Folder with a tokenizer and its chat template; None for the built-in ones."""
     tool_calls: float = 0.0
     """Share of the answers that call a tool where a client offers a harmless one."""
+    profile: Profile | None = None
+    """Constants fitted to measurements, in place of the GPU's row."""
+    mamba_mode: str = "none"
+    """none, or align: states at ends of blocks are kept for prefixes."""
 
     @property
-    def mode(self) -> Mode:
-        """What the time of a step depends on beside GPU and model."""
-        return Mode(
-            kv_dtype=self.kv_dtype,
-            tensor_parallel=self.tensor_parallel,
-            eager=self.eager,
-            asynchronous=self.asynchronous,
-        )
+    def kv_dtype(self) -> str:
+        return self.mode.kv_dtype
+
+    @property
+    def tensor_parallel(self) -> int:
+        return self.mode.tensor_parallel
+
+    @property
+    def eager(self) -> bool:
+        return self.mode.eager
+
+    @property
+    def asynchronous(self) -> bool:
+        return self.mode.asynchronous
+
+    @property
+    def speculation(self) -> Speculation | None:
+        return self.mode.speculation
 
     @property
     def reached(self) -> Reached:
-        return self.gpu.reached
+        return self.profile.reached if self.profile else self.gpu.reached
+
+    @property
+    def figures(self) -> Constants:
+        return self.profile.figures() if self.profile else constants()
 
     @property
     def kv_tokens(self) -> int:
@@ -71,81 +92,41 @@ class Settings(Struct, frozen=True):
     @property
     def unverified(self) -> tuple[str, ...]:
         """Figures without a source that the step times rest on."""
-        rows = {"gpu": self.gpu.source, "model": self.model.source, "calibration": self.gpu.reached.fit}
-        return tuple(name for name, source in rows.items() if facts.UNVERIFIED in source)
+        rows = {"gpu": self.gpu.source, "model": self.model.source, "calibration": self.reached.fit}
+        if self.speculation is not None:
+            rows |= {"acceptance": self.speculation.source, "draft": self.speculation.draft.sized}
+        return tuple(name for name, source in rows.items() if _doubtful(source))
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"windtunnel engine: {message}; see windtunnel engine --help.")
+def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings:
+    """Settings from a command line; UsageError for a wrong one, EngineError for one that cannot be served.
 
-
-def parser() -> argparse.ArgumentParser:
-    """The flags that are modelled."""
-    boolean = argparse.BooleanOptionalAction
-    p = _Parser(prog="windtunnel engine", allow_abbrev=False, description="vLLM's V1 engine, emulated. No GPU needed.")
-    p.add_argument("model_tag", nargs="?", metavar="MODEL", help="same as --model")
-    p.add_argument("--gpu", default="B200", help="GPU to emulate: " + ", ".join(facts.gpus()))
-    p.add_argument("--model", help="model to emulate (gpt-oss-120b): " + ", ".join(facts.models()))
-    p.add_argument("--served-model-name", nargs="+", metavar="NAME")
-    p.add_argument("--host", default="127.0.0.1")
-    p.add_argument("--port", type=int, default=8000, help="0 picks a free one and prints it")
-    p.add_argument("--block-size", type=int, default=16)
-    p.add_argument("--num-gpu-blocks-override", type=int)
-    p.add_argument("--gpu-memory-utilization", type=float, default=0.92)
-    p.add_argument("--kv-cache-dtype", default="auto")
-    p.add_argument("--quantization", "-q")
-    p.add_argument("--tensor-parallel-size", "-tp", type=int, default=1)
-    p.add_argument("--max-model-len", type=_length)
-    p.add_argument("--max-num-seqs", type=_length)
-    p.add_argument("--max-num-batched-tokens", type=_length)
-    p.add_argument("--long-prefill-token-threshold", type=int, default=0)
-    p.add_argument("--scheduling-policy", choices=("fcfs", "priority"), default="fcfs")
-    p.add_argument("--scheduler-reserve-full-isl", action=boolean, default=True)
-    p.add_argument("--watermark", type=float, default=0.0)
-    p.add_argument("--enable-prefix-caching", action=boolean, default=True)
-    p.add_argument("--async-scheduling", action=boolean, default=True)
-    p.add_argument("--enforce-eager", action=boolean, default=False)
-    p.add_argument("--enable-prompt-tokens-details", action=boolean, default=True, help="on here, off in vLLM")
-    p.add_argument("--enable-auto-tool-choice", action=boolean, default=False)
-    p.add_argument("--tool-call-parser")
-    p.add_argument("--tokenizer", metavar="FOLDER", help="count with this tokenizer.json and chat template")
-    p.add_argument("--tool-calls", type=float, default=0.0, metavar="SHARE", help="answers that call a tool, 0 to 1")
-    p.add_argument("--enable-server-load-tracking", action=boolean, default=False)
-    p.add_argument("--seed", type=int, default=0)
-    p.add_argument("--exit-with-parent", action="store_true", help="stop when the process that started this one dies")
-    return p
-
-
-def parse(argv: Sequence[str]) -> Settings:
-    """Settings from a command line; UsageError for a wrong one, EngineError for one that cannot be served."""
-    modelled, ignored = _split(argv)
-    known = parser().parse_args(modelled)
-    name = known.model or known.model_tag or "gpt-oss-120b"
+    Of the environment only OMP_NUM_THREADS counts; None is an empty one.
+    """
+    p = parser()
+    words = sort(argv, p.flags)
+    known = p.parse_args(words.modelled)
+    flag_rules.ranges(known)
     gpu = facts.gpu(known.gpu)
-    model = facts.model(name).quantised(known.quantization)
-    _check(known)
-    tokens, seqs = memory.batch_defaults(gpu)
-    seqs = known.max_num_seqs or seqs
-    tokens = known.max_num_batched_tokens or tokens
-    blocks = known.num_gpu_blocks_override or memory.kv_blocks(
-        gpu,
-        model,
-        block_size=known.block_size,
-        kv_dtype=known.kv_cache_dtype,
-        utilization=known.gpu_memory_utilization,
-        tensor_parallel=known.tensor_parallel_size,
-        max_num_seqs=seqs,
-        max_num_batched_tokens=tokens,
-    )
-    longest = _longest(known.max_model_len, model, blocks, known.block_size, known.kv_cache_dtype)
+    name = known.model or known.model_tag or "gpt-oss-120b"
+    model = _model(known, name)
+    flag_rules.parallel(known, model)
+    flag_rules.state(known, gpu)
+    tokens, seqs = _batch(known, gpu, model)
+    wanted = flag_rules.speculative(known)
+    drafted = speculation(wanted, model, known.tensor_parallel_size) if wanted is not None else None
+    mode = _mode(known, gpu, tokens, seqs, drafted, environ or {})
+    block_size = known.block_size or _DEFAULT_BLOCK
+    blocks = _blocks(known, gpu, model, mode, block_size, tokens, seqs)
+    longest = _longest(known.max_model_len, model, blocks, block_size, mode.kv_dtype)
+    flag_rules.batch(known, tokens, seqs, longest)
     return Settings(
         gpu=gpu,
         model=model,
         served=tuple(known.served_model_name or (name,)),
         limits=Limits(
             num_gpu_blocks=blocks,
-            block_size=known.block_size,
+            block_size=block_size,
             max_model_len=longest,
             max_num_seqs=seqs,
             max_num_batched_tokens=tokens,
@@ -155,13 +136,15 @@ def parse(argv: Sequence[str]) -> Settings:
             watermark=known.watermark,
             priority=known.scheduling_policy == "priority",
             window=model.window,
+            speculative_tokens=drafted.k if drafted else 0,
+            lookahead=drafted.lookahead if drafted else 0,
+            drops_last_block=drafted.drops_last_block if drafted else False,
+            draft_slots=1 if drafted is not None and drafted.method == "draft_model" else 0,
+            prefix_cache_retention_interval=known.prefix_cache_retention_interval,
         ),
-        kv_dtype=known.kv_cache_dtype,
+        mode=mode,
         utilization=known.gpu_memory_utilization,
-        tensor_parallel=known.tensor_parallel_size,
         quantization=known.quantization,
-        eager=known.enforce_eager,
-        asynchronous=known.async_scheduling,
         seed=known.seed,
         host=known.host,
         port=known.port,
@@ -169,16 +152,94 @@ def parse(argv: Sequence[str]) -> Settings:
         auto_tools=known.enable_auto_tool_choice and known.tool_call_parser is not None,
         load_tracking=known.enable_server_load_tracking,
         exit_with_parent=known.exit_with_parent,
-        ignored=tuple(ignored),
+        ignored=(*words.ignored, *_unused(known)),
         tokenizer=known.tokenizer,
         tool_calls=known.tool_calls,
+        profile=load(Path(known.profile)) if known.profile else None,
+        mamba_mode="align" if model.recurrent and known.enable_prefix_caching else "none",
+    )
+
+
+def _model(known: argparse.Namespace, name: str) -> Model:
+    return facts.model(name).quantised(known.quantization)
+
+
+def _batch(known: argparse.Namespace, gpu: Gpu, model: Model) -> tuple[int, int]:
+    """max_num_batched_tokens and max_num_seqs, by vLLM's defaults for a GPU of that size."""
+    tokens, seqs = memory.batch_defaults(gpu)
+    seqs = known.max_num_seqs or seqs
+    longest = known.max_model_len if known.max_model_len and known.max_model_len > 0 else model.max_model_len
+    if known.max_num_batched_tokens:
+        tokens = known.max_num_batched_tokens
+    else:
+        if not known.enable_chunked_prefill:
+            tokens = max(tokens, longest)
+        tokens = min(tokens, seqs * longest)
+    return tokens, seqs if known.max_num_seqs else min(seqs, tokens)
+
+
+def _mode(
+    known: argparse.Namespace,
+    gpu: Gpu,
+    tokens: int,
+    seqs: int,
+    drafted: Speculation | None,
+    environ: Mapping[str, str],
+) -> Mode:
+    return Mode(
+        kv_dtype=known.kv_cache_dtype,
+        tensor_parallel=known.tensor_parallel_size,
+        eager=known.enforce_eager,
+        asynchronous=flag_rules.asynchronous(known.async_scheduling, drafted),
+        speculation=drafted,
+        graphs=_graphs(known, gpu, tokens, seqs, drafted),
+        threads=_threads(environ),
+        mamba_backend=known.mamba_backend,
+        ssm_dtype=known.mamba_ssm_cache_dtype,
+        stochastic_rounding=known.enable_mamba_cache_stochastic_rounding,
+    )
+
+
+def _graphs(known: argparse.Namespace, gpu: Gpu, tokens: int, seqs: int, drafted: Speculation | None) -> Graphs:
+    config = known.compilation_config
+    return capture(
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        drafts=drafted.k if drafted else 0,
+        blackwell=gpu.data_centre_blackwell,
+        mode=flag_rules.graph_mode(known),
+        largest=known.max_cudagraph_capture_size or config.get("max_cudagraph_capture_size"),
+        sizes=known.cudagraph_capture_sizes or config.get("cudagraph_capture_sizes"),
+    )
+
+
+def _threads(environ: Mapping[str, str]) -> int:
+    """One thread is left to torch by vLLM 0.32, unless OMP_NUM_THREADS was set from outside (utils/torch_utils.py)."""
+    text = environ.get("OMP_NUM_THREADS", "1").split(",")[0].strip()
+    return max(1, int(text)) if text.isdigit() else 1
+
+
+def _blocks(
+    known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, block_size: int, tokens: int, seqs: int
+) -> int:
+    if known.num_gpu_blocks_override:
+        return int(known.num_gpu_blocks_override)
+    return memory.kv_blocks(
+        gpu,
+        model,
+        block_size=block_size,
+        kv_dtype=mode.kv_dtype,
+        utilization=known.gpu_memory_utilization,
+        tensor_parallel=mode.tensor_parallel,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
     )
 
 
 def _longest(wanted: int | None, model: Model, blocks: int, block_size: int, kv_dtype: str) -> int:
     """The model length to serve; one request of that length must fit into the pool beside the null block."""
     room = (blocks - 1) * block_size
-    if wanted == -1:
+    if wanted == AUTO:
         return min(model.max_model_len, room)
     longest = wanted or model.max_model_len
     if longest > model.max_model_len:
@@ -197,66 +258,20 @@ def _longest(wanted: int | None, model: Model, blocks: int, block_size: int, kv_
     return longest
 
 
-AUTO = -1
-"""`--max-model-len auto`: the longest that fits."""
+def _unused(known: argparse.Namespace) -> list[str]:
+    """Modelled flags whose value is not modelled."""
+    unused = [f"--compilation-config.{key}" for key in known.compilation_config if key not in _COMPILED]
+    if not known.enable_chunked_prefill:
+        unused.append("--no-enable-chunked-prefill")
+    if known.pipeline_parallel_size > 1:
+        unused.append("--pipeline-parallel-size")
+    if known.kv_offloading_size and known.kv_offloading_backend == "lmcache":
+        unused.append("--kv-offloading-backend lmcache")
+    return unused
 
 
-def _check(known: argparse.Namespace) -> None:
-    least = {
-        "block_size": 1,
-        "tensor_parallel_size": 1,
-        "max_num_seqs": 1,
-        "max_num_batched_tokens": 1,
-        "num_gpu_blocks_override": 2,
-        "port": 0,
-        "long_prefill_token_threshold": 0,
-    }
-    for name, low in least.items():
-        value = getattr(known, name)
-        if value is not None and value < low:
-            raise UsageError(f"--{name.replace('_', '-')} must be at least {low}, not {value}.")
-    if known.max_model_len is not None and known.max_model_len < 1 and known.max_model_len != AUTO:
-        raise UsageError(f"--max-model-len must be at least 1, not {known.max_model_len}.")
-    if known.port > 65535:
-        raise UsageError(f"--port must be at most 65535, not {known.port}.")
-    if not 0 <= known.tool_calls <= 1:
-        raise UsageError(f"--tool-calls must be in [0, 1], not {known.tool_calls}.")
-    if not 0 < known.gpu_memory_utilization <= 1:
-        raise UsageError(f"--gpu-memory-utilization must be in (0, 1], not {known.gpu_memory_utilization}.")
+_COMPILED = ("mode", "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
 
 
-def _split(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The words that concern the emulator, and the names of real vLLM flags that do not; their values are left out."""
-    text = (files("windtunnel.simulator.emulator") / "vllm_flags.toml").read_text()
-    names = set(tomllib.loads(text)["names"].split())
-    modelled: list[str] = []
-    ignored: list[str] = []
-    skipping = False
-    for word in map(_dashed, argv):
-        if word.startswith("-") and not word[1:2].isdigit():
-            flag = word.split("=")[0].split(".")[0]
-            skipping = flag in names or flag.replace("--no-", "--", 1) in names
-            if skipping:
-                ignored.append(flag)
-        if not skipping:
-            modelled.append(word)
-    return modelled, list(dict.fromkeys(ignored))
-
-
-def _dashed(word: str) -> str:
-    if not word.startswith("--"):
-        return word
-    name, equals, value = word.partition("=")
-    return name.replace("_", "-") + equals + value
-
-
-def _length(text: str) -> int:
-    """A human-readable number as vLLM reads it: 32k is 32,000, 32K is 32,768, auto is -1."""
-    if text in ("auto", "-1"):
-        return AUTO
-    units = {"k": 1000, "m": 10**6, "g": 10**9, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-    unit = units.get(text[-1:], 1)
-    try:
-        return int(float(text[:-1]) * unit) if unit > 1 else int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of tokens") from None
+def _doubtful(source: str) -> bool:
+    return facts.UNVERIFIED in source or source.startswith("assumed")

@@ -29,7 +29,7 @@ _PR_SET_PDEATHSIG = 1
 def main(argv: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; the exit code."""
     try:
-        settings = parse(argv)
+        settings = parse(argv, os.environ)
     except UsageError as error:
         print(error, file=sys.stderr)
         return 2
@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> int:
 def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> tuple[Engine, web.Application]:
     """The engine and its routes on a loop."""
     scheduler = Scheduler(settings.limits)
-    steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached)
+    steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached, figures=settings.figures)
     core = Core(scheduler, steptime, asynchronous=settings.asynchronous)
     metrics = Metrics(scheduler, settings.served[0], describe(settings)["cache_config"])
     engine = Engine(core, metrics, perf_counter_ns, loop)

@@ -60,9 +60,9 @@ def test_the_line_of_a_real_vllm_is_understood() -> None:
     assert s.ignored == (
         "--dtype",
         "--trust-remote-code",
-        "--no-enable-chunked-prefill",
         "--generation-config",
-        "--override-generation-config",
+        "--override-generation-config.temperature",
+        "--no-enable-chunked-prefill",
     )
 
 

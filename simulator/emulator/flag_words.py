@@ -1,0 +1,144 @@
+"""The words of a vLLM command line: spellings that mean the same, JSON given key by key, flags that are not modelled.
+
+As vLLM's parser: underscores in names are dashes, `--flag=value` is two words, and `--json-flag.key value` (a value
+may be JSON, `key+` appends to a list) makes one JSON argument of all such words, which comes last.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from msgspec import Struct
+
+from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.traces.errors import UsageError
+
+
+class Words(Struct, frozen=True):
+    modelled: list[str]
+    ignored: list[str]
+    """Real vLLM flags that are not modelled, as given and without their values."""
+
+
+class Unmodelled(Struct, frozen=True):
+    values: frozenset[str]
+    """Flags that take one word."""
+    lists: frozenset[str]
+    """Flags that take one word or more."""
+    switches: frozenset[str]
+
+    @property
+    def names(self) -> frozenset[str]:
+        return self.values | self.lists | self.switches
+
+
+@cache
+def unmodelled() -> Unmodelled:
+    text = (files("windtunnel.simulator.emulator") / "vllm_flags.toml").read_text()
+    return Unmodelled(**{kind: frozenset(names.split()) for kind, names in tomllib.loads(text).items()})
+
+
+def sort(argv: Sequence[str], modelled: Iterable[str]) -> Words:
+    """Words for the parser of the `modelled` flags, and the names of real flags that are left out.
+
+    UsageError for a flag that vLLM does not have either.
+    """
+    known = frozenset(modelled)
+    kept: list[str] = []
+    ignored: list[str] = []
+    nested: dict[str, dict[str, Any]] = {}
+    words = _spelled(argv)
+    while words:
+        word = words.pop(0)
+        flag, equals, value = word.partition("=")
+        if not _is_flag(word):
+            kept.append(word)
+            continue
+        flag, dot, path = flag.partition(".")
+        if not _known(flag, known):
+            raise _unknown(flag, known)
+        if dot:
+            if not equals:
+                value = _next(words, word)
+            if flag in known:
+                _put(nested.setdefault(flag, {}), path, value)
+            else:
+                ignored.append(word.partition("=")[0])
+        elif flag in known:
+            kept.append(word)
+        else:
+            ignored.append(flag)
+            if not equals:
+                _skip(words, flag)
+    for flag, values in nested.items():
+        kept += [flag, json.dumps(values)]
+    return Words(kept, list(dict.fromkeys(ignored)))
+
+
+def _spelled(argv: Sequence[str]) -> list[str]:
+    """Names with dashes; `-O2` as the flag it stands for."""
+    result: list[str] = []
+    for word in argv:
+        if word.startswith("--"):
+            name, equals, value = word.partition("=")
+            head, dot, path = name.partition(".")
+            result.append(head.replace("_", "-") + dot + path + equals + value)
+        elif word.startswith("-O") and word != "-O":
+            result += ["--optimization-level", word[2:].removeprefix("=")]
+        else:
+            result.append("--optimization-level" if word == "-O" else word)
+    return result
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
+
+
+def _known(flag: str, modelled: frozenset[str]) -> bool:
+    return flag in modelled or flag in unmodelled().names or flag.replace("--no-", "--", 1) in unmodelled().switches
+
+
+def _unknown(flag: str, modelled: frozenset[str]) -> UsageError:
+    meant = nearest(flag, [*modelled, *unmodelled().names])
+    return UsageError(f"windtunnel engine: unrecognized arguments: {flag}{meant}; see windtunnel engine --help.")
+
+
+def _skip(words: list[str], flag: str) -> None:
+    if flag in unmodelled().values:
+        _next(words, flag)
+    elif flag in unmodelled().lists:
+        while words and not _is_flag(words[0]):
+            words.pop(0)
+
+
+def _next(words: list[str], flag: str) -> str:
+    if not words:
+        raise UsageError(f"windtunnel engine: argument {flag}: expected one argument; see windtunnel engine --help.")
+    return words.pop(0)
+
+
+def _put(target: dict[str, Any], path: str, text: str) -> None:
+    """One value at a dotted path."""
+    if path.endswith("+"):
+        path, value = path[:-1], list[Any](text.split(","))
+    else:
+        value = _value(text)
+    *parents, last = path.split(".")
+    for parent in parents:
+        inner = target.setdefault(parent, {})
+        if not isinstance(inner, dict):
+            raise UsageError(f"windtunnel engine: {parent} is given as a value and as an object; give one of them.")
+        target = inner
+    if isinstance(value, list) and isinstance(before := target.get(last), list):
+        value = before + value
+    target[last] = value
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
