@@ -100,7 +100,7 @@ def test_a_running_server_beside_a_command(written):
         ("[engine]\ncommand = 3", "in engine.command"),
         ('[engine]\ncommand = "vllm serve \'m"', "the quotes do not match"),
         ('[engine]\ncommand = "vllm serve m --port {port}"\nvirtual = true', "engine.virtual is for the emulator only"),
-        ('[engine]\ntarget = "http://x"\n[[ladder]]\nname = "a"\nset = { "--b" = 1 }', "a server that is only a URL"),
+        ('[engine]\ntarget = "http://x"\n[[ladder]]\nname = "a"\nset = { "--b" = 1 }', "a server known by its URL"),
         ("[blocks]\nleast = 2", "blocks.least must be 3"),
         ('[blocks]\nwidth = "wide"', "blocks.width wide: expected a share"),
         ('[blocks]\norder = "any"', "write interleaved or blocked"),
