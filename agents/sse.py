@@ -11,16 +11,15 @@ carries text. In the last case the final usage report, if there is one, is sprea
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Literal
 
 import msgspec
-from msgspec import Struct
 
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import message_of, shorten
 from windtunnel.agents.sse_lines import Events
 from windtunnel.agents.sse_long import Cut, LongLine
 from windtunnel.agents.sse_repeat import Shape, learn
+from windtunnel.agents.sse_result import CountedBy, Parsed, check_length
 from windtunnel.agents.sse_shapes import (
     ABSENT,
     Choice,
@@ -39,42 +38,6 @@ __all__ = ["TAIL_CHARS", "CountedBy", "Parsed", "Parser", "check_length", "parse
 _LEARN_EVERY = 16
 """Events decoded from one attempt to learn what the next ones look like to another."""
 _MOST_MISSES = 4
-
-CountedBy = Literal["token_ids", "usage_deltas", "usage_spread", "chunks"]
-
-
-class Parsed(Struct, frozen=True):
-    """A whole stream. Times are ns of the client's clock, None where it never happened; counts None if not reported."""
-
-    t_first: int | None = None
-    """First token of any kind."""
-    t_first_visible: int | None = None
-    """First token of content (not reasoning, not a tool call)."""
-    t_first_tool: int | None = None
-    t_last: int | None = None
-    """Last arrival that carried tokens."""
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    completion_tokens: int | None = None
-    """As reported; the number of token ids where only those came."""
-    reasoning_tokens: int | None = None
-    usage_reported: bool = False
-    finish: str | None = None
-    failure: str | None = None
-    detail: str | None = None
-    text: str = ""
-    reasoning: str = ""
-    tool_calls: tuple[tuple[str, str, str], ...] = ()
-    """(id, name, arguments)."""
-    token_ids: Sequence[int] = ()
-    prompt_token_ids_seen: bool = False
-    chunk_t: Sequence[int] = ()
-    """Arrivals that carried tokens, ns."""
-    chunk_n: Sequence[int] = ()
-    """Tokens of each arrival; the sum is `completion_tokens` unless `counted_by` is `chunks`."""
-    counted_by: CountedBy = "chunks"
-    ended: bool = False
-    """[DONE] was seen."""
 
 
 class Parser:
@@ -180,6 +143,8 @@ class Parser:
         if completion is None and self._token_ids:
             completion = len(self._token_ids)
         counts, counted_by = self._spread(completion)
+        text, more_text = self._text.parts()
+        reasoning, more_reasoning = self._reasoning.parts()
         return Parsed(
             t_first=self._t[0] if self._t else None,
             t_first_visible=self._t_first_visible,
@@ -193,8 +158,10 @@ class Parser:
             finish=self._finish,
             failure=failure,
             detail=detail,
-            text=self._text.whole(),
-            reasoning=self._reasoning.whole(),
+            text=text,
+            reasoning=reasoning,
+            more_text=more_text,
+            more_reasoning=more_reasoning,
             tool_calls=tuple((tool.id, tool.name, tool.arguments.whole()) for _, tool in sorted(self._tools.items())),
             token_ids=self._token_ids,
             prompt_token_ids_seen=self._prompt_ids,
@@ -382,12 +349,6 @@ class _Tool:
         self.id = ""
         self.name = ""
         self.arguments = Text()
-
-
-def check_length(parsed: Parsed, pinned: int) -> str | None:
-    """`wrong_length` if another number of tokens came than was pinned; None where the server reported no number."""
-    got = parsed.completion_tokens
-    return Failure.WRONG_LENGTH.value if pinned and got is not None and got != pinned else None
 
 
 def parse(pieces: Sequence[tuple[int, bytes]], stream_failure: str | None = None, detail: str | None = None) -> Parsed:

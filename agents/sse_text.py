@@ -5,6 +5,8 @@ from collections.abc import Sequence
 TAIL_CHARS = 200
 JOIN_AT = 256
 """Pieces are joined when there are this many, which keeps a long stream's memory at its text."""
+_LONG_CHARS = 1 << 18
+"""Joining more than this holds the event loop: a megabyte of fresh memory costs a millisecond."""
 
 
 class Text:
@@ -33,6 +35,14 @@ class Text:
         self._join()
         text = "".join(self._joined)
         return whole(text) if self._halves else text
+
+    def parts(self) -> tuple[str, tuple[str, ...]]:
+        """The text and nothing more, or, of a long one, how it begins and what follows."""
+        self._join()
+        if self._halves or sum(map(len, self._joined)) <= _LONG_CHARS:
+            return self.whole(), ()
+        first, *more = self._joined
+        return first, tuple(more)
 
     def _join(self) -> None:
         text = "".join(self._pieces)

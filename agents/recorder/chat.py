@@ -109,8 +109,8 @@ class ChatReader:
             return self._whole(decode_object(bytes(self._plain)), clean)
         parsed = self._parser.finish()
         calls = tuple(asked(i, name, arguments or "{}", clean) for i, name, arguments in parsed.tool_calls)
-        text = (text_piece(clean(parsed.text)),) if parsed.text else ()
-        thought = (text_piece(clean(parsed.reasoning)),) if parsed.reasoning else ()
+        text = (text_piece(clean(parsed.whole_text)),) if parsed.text else ()
+        thought = (text_piece(clean(parsed.whole_reasoning)),) if parsed.reasoning else ()
         failed = parsed.failure == "error_event"
         return Answer(
             output=Draft("assistant", text, thought, calls) if text or thought or calls else None,

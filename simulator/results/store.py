@@ -7,7 +7,7 @@ wrote. Whoever reads must survive a run that is still going on or was killed.
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
@@ -98,23 +98,39 @@ class RunWriter:
         for receiver in self._subscribers:
             receiver(event)
 
-    def text(self, line: TextLine) -> None:
-        """Buffers one call's generated text; dropped with `no_text`."""
+    def text(self, line: TextLine, more_text: Sequence[str] = (), more_reasoning: Sequence[str] = ()) -> None:
+        """Buffers one call's generated text, with what follows in parts where it is long; dropped with `no_text`."""
         if self._text_fd is None:
             return
-        if self._long or len(line.text) > _TEXT_CHARS:
-            self._long.append(self._parts(line))
+        length = len(line.text) + len(line.reasoning) + sum(len(call.get("arguments", "")) for call in line.tool_calls)
+        if self._long or more_text or more_reasoning or length > _TEXT_CHARS:
+            self._long.append(self._parts(line, (line.text, *more_text), (line.reasoning, *more_reasoning)))
         else:
             self._encoder.encode_into(line, self._text, -1)
             self._text += b"\n"
 
-    def _parts(self, line: TextLine) -> Iterator[bytes]:
+    def _parts(self, line: TextLine, text: Sequence[str], reasoning: Sequence[str]) -> Iterator[bytes]:
         """The line's JSON: encoding megabytes in one go would hold the event loop for tens of ms."""
         encode = self._encoder.encode
-        yield encode(msgspec.structs.replace(line, text=""))[:-1] + b',"text":"'
-        for at in range(0, len(line.text), _TEXT_CHARS):
-            yield encode(line.text[at : at + _TEXT_CHARS])[1:-1]
-        yield b'"}\n'
+        yield encode(msgspec.structs.replace(line, text="", reasoning="", tool_calls=()))[:-1]
+        if any(text):
+            yield from self._string(b',"text":"', text)
+        if any(reasoning):
+            yield from self._string(b',"reasoning":"', reasoning)
+        opening = b',"tool_calls":['
+        for call in line.tool_calls:
+            yield opening + encode({**call, "arguments": ""})[:-2]
+            yield from self._string(b"", (call.get("arguments", ""),))
+            opening = b"},"
+        yield b"}]}\n" if line.tool_calls else b"}\n"
+
+    def _string(self, opening: bytes, parts: Sequence[str]) -> Iterator[bytes]:
+        """A member that is a long string, from the quote on."""
+        yield opening
+        for part in parts:
+            for at in range(0, len(part), _TEXT_CHARS):
+                yield self._encoder.encode(part[at : at + _TEXT_CHARS])[1:-1]
+        yield b'"'
 
     def _encode(self, most: float) -> None:
         """Encode of the long lines until `most` bytes wait to be written."""

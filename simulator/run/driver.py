@@ -273,7 +273,9 @@ class Driver:
                     text=parsed.text,
                     reasoning=parsed.reasoning,
                     tool_calls=calls,
-                )
+                ),
+                parsed.more_text,
+                parsed.more_reasoning,
             )
 
     # -- progress

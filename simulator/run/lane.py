@@ -263,9 +263,10 @@ class SessionRun:
         if cancelled is not None:
             raise cancelled
         if event.failure is None:
+            live = self.conversation.options.history == "live"
             output = Output(
-                text=parsed.text,
-                reasoning=parsed.reasoning,
+                text=parsed.whole_text if live else "",
+                reasoning=parsed.whole_reasoning if live else "",
                 tool_calls=bool(parsed.tool_calls),
                 token_ids=list(parsed.token_ids),
                 tokens=parsed.completion_tokens,

@@ -123,6 +123,6 @@ def test_a_line_of_megabytes_is_taken_in_steps_of_about_a_read(say):
         assert len(left) >= len(event) // 100_000 - 1
         assert left == sorted(left, reverse=True)
         got = await reader.finish(raw)
-        assert (len(got.text), got.failure, got.completion_tokens) == (1_000_001, None, 2)
+        assert (len(got.whole_text), got.failure, got.completion_tokens) == (1_000_001, None, 2)
 
     VirtualClock().run(main())

@@ -95,7 +95,8 @@ def test_a_long_text_is_encoded_by_the_flushes(writer, text):
     """Its parts join to the same line, and the lines after it wait for their turn."""
     writer.write_run({})
     lines = [
-        TextLine(f"r{n}", 0, "s", 0, n, text=text * 300_000, reasoning="r", tool_calls=({"id": "a"},)) for n in range(2)
+        TextLine(f"r{n}", 0, "s", 0, n, text=text * 300_000, reasoning="r", tool_calls=({"id": "a", "arguments": ""},))
+        for n in range(2)
     ]
     lines.append(TextLine("last", 0, "s", 0, 3, text="short"))
     for line in lines:
@@ -105,6 +106,19 @@ def test_a_long_text_is_encoded_by_the_flushes(writer, text):
     assert 0 < (writer.path / "text.jsonl").stat().st_size < 4_000_000
     writer.close()
     assert list(RunFolder.open(writer.path).texts()) == lines
+
+
+@pytest.mark.parametrize("calls", [(), ("a",), ("a", 'b"' * 300_000, "c")])
+@pytest.mark.parametrize("reasoning", [("",), ("r", "s\n", "t" * 300_000)])
+@pytest.mark.parametrize("text", [("",), ("x",), ("é" * 300_000, "\\", "🎈")])
+def test_long_texts_come_in_parts(writer, text, reasoning, calls):
+    writer.write_run({})
+    tools = tuple({"id": "i", "name": "n", "arguments": arguments} for arguments in calls)
+    line = TextLine("r1", 0, "s", 0, 3, text=text[0], reasoning=reasoning[0], tool_calls=tools)
+    writer.text(line, text[1:], reasoning[1:])
+    writer.close()
+    whole = msgspec.structs.replace(line, text="".join(text), reasoning="".join(reasoning))
+    assert list(RunFolder.open(writer.path).texts()) == [whole]
 
 
 def test_a_text_of_megabytes_is_written_a_part_at_a_time_and_whole_at_the_end(writer):
