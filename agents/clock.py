@@ -5,7 +5,7 @@ queues) on an event loop without sockets or threads whose time jumps to the next
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
@@ -86,6 +86,11 @@ class VirtualClock:
 
     def __init__(self, start_ns: int = 0) -> None:
         self._loop_time = _Time(start_ns / 1e9)
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def drive(self, beside: "Beside") -> None:
+        """What lives on this time beside the loop's timers is asked before each of them."""
+        self._loop_time.beside = beside
 
     def now_ns(self) -> int:
         return round(self._loop_time.seconds * 1e9)
@@ -108,7 +113,13 @@ class VirtualClock:
     def run(self, main: Coroutine[Any, Any, _T]) -> _T:
         """Run `main` to its end on virtual time; tasks it leaves behind are cancelled, as `asyncio.run` does."""
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self._loop_time)) as runner:
+            self._loop = runner.get_loop()
             return runner.run(main)
+
+    def soon(self, what: Callable[..., object], *given: object) -> None:
+        """Call `what` in the loop's next pass; this may be asked for anywhere, in a signal's handler too."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(what, *given)
 
 
 class DeadlockError(RuntimeError):
@@ -120,13 +131,18 @@ def _wake(future: "asyncio.Future[None]") -> None:
         future.set_result(None)
 
 
+Beside = Callable[[int | None], int | None]
+"""Goes on up to a time (ns; None: without end), or to the first moment at which the loop has to look; says that one."""
+
+
 class _Time:
     """The seconds shared by a clock and the loops it runs."""
 
-    __slots__ = ("seconds",)
+    __slots__ = ("beside", "seconds")
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
+        self.beside: Beside | None = None
 
 
 class _Jump:
@@ -136,9 +152,15 @@ class _Jump:
         self._time = time
 
     def select(self, timeout: float | None) -> list[object]:
+        time = self._time
+        if time.beside is not None:
+            at = time.beside(None if timeout is None else round((time.seconds + timeout) * 1e9))
+            if at is not None:
+                time.seconds = max(time.seconds, at / 1e9)
+                return []
         if timeout is None:
             raise DeadlockError("every task waits for something that can no longer happen on virtual time")
-        self._time.seconds += timeout
+        time.seconds += timeout
         return []
 
 

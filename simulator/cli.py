@@ -48,12 +48,11 @@ def cli(context: click.Context) -> None:
 @click.option("--exit-when-done", is_flag=True, help="Close the screen by itself when the run has ended.")
 def watch(plain: bool, exit_when_done: bool, **flags: Any) -> None:
     """Run and watch: every agent live on the screen. Without a terminal, the same as `run`."""
-    from windtunnel.simulator.run.run import execute
     from windtunnel.simulator.run.viewer import terminal
 
     as_json = bool(flags.pop("as_json"))
     screen = terminal() and not plain
-    sys.exit(execute(to_config(flags), as_json=as_json, screen=screen, exit_when_done=exit_when_done))
+    sys.exit(_execute(flags, as_json=as_json, screen=screen, exit_when_done=exit_when_done))
 
 
 @cli.command()
@@ -61,10 +60,19 @@ def watch(plain: bool, exit_when_done: bool, **flags: Any) -> None:
 @click.option("--plain", is_flag=True, hidden=True)
 def run(plain: bool, **flags: Any) -> None:  # noqa: ARG001 - accepted so that a command line can be reused
     """Run without a screen: progress on stderr, the summary on stdout."""
+    as_json = bool(flags.pop("as_json"))
+    sys.exit(_execute(flags, as_json=as_json, screen=False, exit_when_done=True))
+
+
+def _execute(flags: dict[str, Any], *, as_json: bool, screen: bool, exit_when_done: bool) -> int:
+    config = to_config(flags)
+    if config.virtual:
+        from windtunnel.simulator.run.virtual_command import execute_virtual
+
+        return execute_virtual(config, as_json=as_json, screen=screen and not exit_when_done)
     from windtunnel.simulator.run.run import execute
 
-    as_json = bool(flags.pop("as_json"))
-    sys.exit(execute(to_config(flags), as_json=as_json, screen=False, exit_when_done=True))
+    return execute(config, as_json=as_json, screen=screen, exit_when_done=exit_when_done)
 
 
 @cli.command()

@@ -86,6 +86,11 @@ _OPTIONS: list[Callable[[Command], Command]] = [
     ),
     click.option("--max-failures", default="10%", show_default=True, metavar="SHARE", help="Of sessions."),
     click.option("--slo", metavar="EXPR", help="Service level, e.g. 'ttft_s.p90<3,tpot_s.p90<0.05'."),
+    click.option(
+        "--virtual",
+        is_flag=True,
+        help="Sessions and emulator in one process on a virtual clock: hours in seconds, the same for the same seed.",
+    ),
     click.option("--out", metavar="DIR", help="Run folder (default: a new one in ./runs)."),
     click.option("--no-text", is_flag=True, help="Keep no generated text."),
     click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout."),
@@ -192,4 +197,5 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
         out=flags["out"],
         text=not flags["no_text"],
         headers=tuple(headers),
+        virtual=flags["virtual"],
     ).checked()

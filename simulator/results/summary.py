@@ -47,6 +47,7 @@ def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
         valid=not reasons,
         invalid_reasons=reasons,
         emulated=engine.get("emulated") is True,
+        virtual=run.get("virtual") is True,
         agents=tally.agents,
         seed=run.get("seed"),
         duration_s=tidy((tally.end_t - (tally.run_start.t if tally.run_start else tally.first_t)) / 1e9),

@@ -105,6 +105,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     valid: bool
     invalid_reasons: tuple[str, ...]
     emulated: bool
+    virtual: bool = False
+    """Client and emulator ran on the virtual clock: nothing was timed on a real one."""
     agents: int
     seed: int | None
     duration_s: float

@@ -40,6 +40,8 @@ def _headline(summary: Summary) -> list[str]:
     lines.append(" · ".join(parts) if parts else "engine not named")
     if summary.emulated:
         lines.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+    if summary.virtual:
+        lines.append("VIRTUAL: sessions and emulator ran on a virtual clock, nothing was timed")
     return [line[:WIDTH] for line in lines]
 
 

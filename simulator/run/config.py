@@ -68,6 +68,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     text: bool = True
     headers: tuple[tuple[str, str], ...] = ()
     """Extra request headers; values are not written to run.json."""
+    virtual: bool = False
+    """Sessions and emulator in one process, on the virtual clock."""
 
     def checked(self) -> "RunConfig":
         """The config with its default end filled in; raises UsageError for values that cannot work."""
@@ -79,6 +81,10 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise UsageError(f"--workers {self.workers}: give 1 to {MOST_WORKERS} client processes")
         if self.target and self.engine:
             raise UsageError("--target and --engine exclude each other: give the URL of a running server or a command")
+        if self.virtual and self.target:
+            raise UsageError("--virtual and --target exclude each other: a virtual run has its own emulator")
+        if self.virtual and self.workers > 1:
+            raise UsageError("--virtual and --workers exclude each other: a virtual run is one process")
         if self.out is not None and not self.out.strip():
             raise UsageError("--out: it is empty, give a folder or leave it out for a new one in ./runs")
         if self.engine is not None and not self.engine.strip():

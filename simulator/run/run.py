@@ -3,13 +3,10 @@
 import asyncio
 import contextlib
 import gc
-import os
 import secrets
 import signal
-import socket
 import sys
 import time
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.estimate import estimate
 from windtunnel.simulator.run.link import Link
 from windtunnel.simulator.run.loop import loop_factory
+from windtunnel.simulator.run.outcome import describe, outcome
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, say
@@ -93,13 +91,6 @@ def _tidy(writer: RunWriter) -> None:
     for path in [*writer.path.glob("*.jsonl")]:
         if not path.stat().st_size and not (writer.path / RUN_FILE).exists():
             path.unlink()
-
-
-def _own_version() -> str:
-    try:
-        return version("windtunnel")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def talk(text: str) -> None:
@@ -186,7 +177,19 @@ class Run:
         if count > 1:
             workers = await Workers.start(count, target, keep_text=self.config.keeps_text)
         origin, wall = clock.now_ns(), time.time()
-        writer.write_run(self._describe(link, prepared, workers, origin, wall))
+        writer.write_run(
+            describe(
+                self.config,
+                self.loaded,
+                prepared,
+                resolved,
+                run_id=self.run_id,
+                target=root,
+                origin_ns=origin,
+                wall_clock=wall,
+                worker_pids=() if workers is None else workers.pids,
+            )
+        )
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=wall))
         writer.flush()
         client = workers or StreamClient(target)
@@ -246,7 +249,7 @@ class Run:
             await client.close()
         if scraper is not None:
             await self._settle(scraper, driver)
-        status, reason = self._outcome(driver)
+        status, reason = outcome(driver)
         writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
         writer.flush()
         summary = recompute(writer.path)
@@ -297,52 +300,3 @@ class Run:
             plain.enabled = True
             if code != DETACH:
                 talk(f"the screen ended with exit code {code}; the run goes on")
-
-    def _outcome(self, driver: Driver) -> tuple[ev.RunStatus, str | None]:
-        """Status of the run and, where it is not completed, the reason."""
-        match driver.stopped:
-            case "interrupted":
-                return "interrupted", "interrupted"
-            case "engine_gone":
-                return "failed", "engine_gone"
-            case "worker_gone":
-                return "failed", "worker_gone"
-            case "failures":
-                return "failed", "nothing_completed"
-        if not driver.calls_ok:
-            return "failed", "nothing_completed"
-        started = max(1, driver.sessions_started)
-        if driver.sessions_failed / started > self.config.max_failures:
-            return "failed", "max_failures"
-        return "completed", None
-
-    def _describe(
-        self, link: Link, prepared: Preparation, workers: Workers | None, origin: int, wall: float
-    ) -> dict[str, Any]:
-        """run.json: everything needed to repeat the run and to judge it."""
-        resolved = link.resolved
-        return {
-            "run_id": self.run_id,
-            "windtunnel": _own_version(),
-            "python": sys.version.split()[0],
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "worker_pids": [] if workers is None else workers.pids,
-            "argv": sys.argv[1:] if not self.config.headers else None,
-            "perf_counter_origin_ns": origin,
-            "wall_clock": wall,
-            "config": self.config.as_json(),
-            "agents": self.config.agents,
-            "seed": self.config.seed,
-            "target": link.root,
-            "engine": {
-                **{key: value for key, value in msgspec.to_builtins(resolved).items() if key != "flags"},
-                "resolved": {
-                    **resolved.flags,
-                    "max_model_len": resolved.max_model_len,
-                    "block_size": resolved.block_size,
-                    "prefix_caching": resolved.prefix_caching,
-                },
-            },
-            **prepared.describe(dict(zip((t.header.id for t in self.loaded.traces), self.loaded.paths, strict=True))),
-        }

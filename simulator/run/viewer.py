@@ -79,8 +79,10 @@ class Viewer:
 class PlainProgress:
     """A line every few seconds, written to stderr."""
 
-    def __init__(self, stream: TextIO, agents: int, every_s: float = 5.0) -> None:
+    def __init__(self, stream: TextIO, agents: int, every_s: float = 5.0, *, clock: str = "") -> None:
+        """`clock` is written in front of the time, where that is not everybody's."""
         self._stream = stream
+        self._clock = clock
         self._agents = agents
         self._every_ns = round(every_s * 1_000_000_000)
         self._next = 0
@@ -121,8 +123,8 @@ class PlainProgress:
         self._last = (event.t, event.output_tokens, event.parsed)
         self._next = event.t + self._every_ns
         say(
-            f"{event.t / 1e9:7.1f} s  {self._phase:<8}  {rate_text:>8} tok/s  in flight {event.in_flight:>3}  "
-            f"in tool {event.in_tool:>3}  waiting {event.waiting:>3}  of {self._agents}  "
-            f"sessions done {self._done}, failed {self._failed}",
+            f"{self._clock}{event.t / 1e9:7.1f} s  {self._phase:<8}  {rate_text:>8} tok/s  "
+            f"in flight {event.in_flight:>3}  in tool {event.in_tool:>3}  waiting {event.waiting:>3}  "
+            f"of {self._agents}  sessions done {self._done}, failed {self._failed}",
             self._stream,
         )

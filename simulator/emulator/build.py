@@ -1,0 +1,12 @@
+"""The engine that a resolved command line describes, without a clock and without routes."""
+
+from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.flags import Settings
+from windtunnel.simulator.emulator.scheduler import Scheduler
+from windtunnel.simulator.emulator.steptime import StepTime
+
+
+def core_of(settings: Settings) -> Core:
+    """A core with an empty cache."""
+    steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached, figures=settings.figures)
+    return Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous)

@@ -1,0 +1,196 @@
+"""Requests read without a socket: what a body asks for, at the cost of what it adds to its thread's request before.
+
+A prompt of token ids comes in the parts that its session put together, most of them the same objects as in the call
+before: their ids, their block hashes and the digest up to their end are remembered. Chat messages are rendered by the
+emulator's own template, which remembers each of them; their hashes are kept up to where the new prompt differs.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from windtunnel.simulator.emulator.ask import (
+    Ask,
+    ChatAsk,
+    CompletionAsk,
+    Refusal,
+    chat_prompt,
+    check_model,
+    completion_prompt,
+    output_limits,
+)
+from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
+from windtunnel.simulator.emulator.flags import Settings
+from windtunnel.simulator.emulator.script import hasher
+from windtunnel.simulator.emulator.template import Renderer
+from windtunnel.simulator.emulator.tokenizer import Vocabulary
+
+ROOM = 1 << 25
+"""Tokens of threads' prompts that are remembered: 128 MiB, and as much again for hashes."""
+PARTS_ROOM = 1 << 24
+"""Tokens of parts that are remembered: lanes that replay the same trace share them."""
+_OPEN = b'"prompt":['
+
+
+class Wanted(Struct, frozen=True):
+    """A request as the emulator sees it."""
+
+    ask: Ask
+    prompt: Tokens
+    """Valid until the thread's next request is read."""
+    hashes: list[int]
+    """Of the prompt's full blocks; the reader's own copy."""
+    digest: bytes | None
+    """What `hasher` says of the prompt; None where it was not kept."""
+    most: int
+    """Output tokens."""
+    least: int
+
+
+class _Thread:
+    """The last prompt of one thread."""
+
+    __slots__ = ("digests", "ends", "hashes", "ids", "parts", "salt", "seed", "size")
+
+    def __init__(self, salt: str | None, seed: int) -> None:
+        self.salt = salt
+        self.seed = seed
+        self.parts: list[bytes] = []
+        self.ends: list[int] = []
+        """Tokens up to the end of each part."""
+        self.digests: list[blake2b] = []
+        """Of the prompt up to the end of each part."""
+        self.ids: Tokens = np.empty(1024, dtype=np.uint32)
+        """The first `size` are the prompt."""
+        self.size = 0
+        self.hashes: list[int] = []
+
+    def cut(self, parts: int) -> None:
+        del self.parts[parts:], self.ends[parts:], self.digests[parts:]
+        self.size = self.ends[-1] if parts else 0
+
+    def add(self, part: bytes, ids: Tokens) -> None:
+        end = self.size + len(ids)
+        if end > len(self.ids):
+            grown = np.empty(max(end, 2 * len(self.ids)), dtype=np.uint32)
+            grown[: self.size] = self.ids[: self.size]
+            self.ids = grown
+        self.ids[self.size : end] = ids
+        digest = self.digests[-1].copy() if self.digests else hasher(self.seed)
+        digest.update(ids.data)
+        self.size = end
+        self.parts.append(part)
+        self.ends.append(end)
+        self.digests.append(digest)
+
+    def rehash(self, same: int, block_size: int) -> list[int]:
+        """Hashes of the whole prompt, of which the first `same` tokens are those of the one before."""
+        del self.hashes[same // block_size :]
+        kept = len(self.hashes)
+        parent = self.hashes[-1] if kept else salt_seed(self.salt)
+        self.hashes += chain_hashes(self.ids[kept * block_size : self.size], block_size, parent)
+        return self.hashes.copy()
+
+
+class Bodies:
+    def __init__(self, settings: Settings, template: Renderer, tokenizer: Vocabulary) -> None:
+        self._settings = settings
+        self._template = template
+        self._tokenizer = tokenizer
+        self.block_size = settings.limits.block_size
+        self._threads: OrderedDict[str, _Thread] = OrderedDict()
+        self._held = 0
+        """Tokens in `_threads`."""
+        self._parts: dict[bytes, Tokens] = {}
+        self._parts_held = 0
+        self._chat = msgspec.json.Decoder(ChatAsk)
+        self._completion = msgspec.json.Decoder(CompletionAsk)
+        self._ids = msgspec.json.Decoder(list[int])
+
+    def read(self, path: str, parts: Sequence[bytes], thread: str) -> Wanted:
+        """The request of these parts; Refusal for what the emulator refuses. `thread` names the one it belongs to."""
+        try:
+            if path.endswith("/chat/completions"):
+                return self._of_messages(b"".join(parts), thread)
+            if len(parts) > 2 and parts[0].endswith(_OPEN) and parts[-1].startswith(b"]"):
+                return self._of_ids(parts, thread)
+            return self._of_prompt(b"".join(parts), thread)
+        except msgspec.DecodeError as error:
+            raise Refusal(str(error)) from None
+
+    def _of_ids(self, parts: Sequence[bytes], thread: str) -> Wanted:
+        ask = self._completion.decode(parts[0] + parts[-1])
+        check_model(ask.model, self._settings)
+        held = self._thread(thread, ask)
+        # The last part lacks the comma that it has wherever something follows it.
+        middle = [*parts[1:-2], parts[-2] + b","]
+        same = 0
+        for known, part in zip(held.parts, middle, strict=False):
+            if known is not part and known != part:
+                break
+            same += 1
+        held.cut(same)
+        kept = held.size
+        for part in middle[same:]:
+            held.add(part, self._ids_of(part))
+        self._remember(held)
+        hashes = held.rehash(kept, self.block_size)
+        return self._wanted(ask, held.ids[: held.size], hashes, held.digests[-1].digest())
+
+    def _ids_of(self, part: bytes) -> Tokens:
+        known = self._parts.get(part)
+        if known is None:
+            known = np.array(self._ids.decode(b"[" + part[:-1] + b"]"), dtype=np.uint32)
+            if self._parts_held > PARTS_ROOM:
+                self._parts.clear()
+                self._parts_held = 0
+            self._parts[part] = known
+            self._parts_held += len(known)
+        return known
+
+    def _of_prompt(self, body: bytes, thread: str) -> Wanted:
+        ask = self._completion.decode(body)
+        check_model(ask.model, self._settings)
+        return self._compared(ask, completion_prompt(ask, self._tokenizer), thread)
+
+    def _of_messages(self, body: bytes, thread: str) -> Wanted:
+        ask = self._chat.decode(body)
+        check_model(ask.model, self._settings)
+        return self._compared(ask, chat_prompt(ask, self._settings, self._template), thread)
+
+    def _compared(self, ask: Ask, prompt: Tokens, thread: str) -> Wanted:
+        held = self._thread(thread, ask)
+        least = min(held.size, len(prompt))
+        differs = np.flatnonzero(held.ids[:least] != prompt[:least])
+        same = int(differs[0]) if len(differs) else least
+        held.ids, held.size = prompt, len(prompt)
+        self._remember(held)
+        return self._wanted(ask, prompt, held.rehash(same, self.block_size), None)
+
+    def _wanted(self, ask: Ask, prompt: Tokens, hashes: list[int], digest: bytes | None) -> Wanted:
+        most, least = output_limits(ask, len(prompt), self._settings)
+        return Wanted(ask, prompt, hashes, digest, most, least)
+
+    def seed_of(self, ask: Ask) -> int:
+        """What the answer is drawn from, beside the prompt."""
+        return self._settings.seed if ask.seed is None else ask.seed
+
+    def _thread(self, name: str, ask: Ask) -> _Thread:
+        """What is known of a thread; it is counted again by `_remember`."""
+        seed = self.seed_of(ask)
+        held = self._threads.pop(name, None)
+        if held is not None:
+            self._held -= held.size
+        if held is None or (held.salt, held.seed) != (ask.cache_salt, seed):
+            held = _Thread(ask.cache_salt, seed)
+        self._threads[name] = held
+        return held
+
+    def _remember(self, held: _Thread) -> None:
+        self._held += held.size
+        while self._held > ROOM and len(self._threads) > 1:
+            self._held -= self._threads.popitem(last=False)[1].size

@@ -1,0 +1,276 @@
+"""The emulator without a socket: what sends a replay's requests, and what follows their streams, in one process.
+
+It stands where `StreamClient` and `Reader` stand in a run over HTTP and gives the driver what those give: when a
+request was sent, when each chunk came and with how many tokens, what the usage said. The engine's steps lie on the
+virtual clock's time: between two of the client's timers they are computed in one go, up to a request's end at most.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from windtunnel.agents import events as ev
+from windtunnel.agents.clock import VirtualClock
+from windtunnel.agents.failures import Failure, http_failure
+from windtunnel.agents.http import RawStream, shorten
+from windtunnel.agents.sse import CountedBy, Parsed
+from windtunnel.simulator.emulator.ask import Refusal
+from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.script import Inventory, Words
+from windtunnel.simulator.run.bodies import Bodies, Wanted
+from windtunnel.simulator.run.spoken import Speech, Spoken
+
+FAR = 1 << 62
+"""ns; no run lasts so long."""
+
+
+class Stream:
+    """One request from its sending to its end; fits `reading.Live`."""
+
+    __slots__ = ("_keep_text", "counts", "done", "raw", "request", "spoken", "times", "wanted")
+
+    def __init__(self, raw: RawStream, *, keep_text: bool) -> None:
+        self.raw = raw
+        self.request: Request | None = None
+        self.wanted: Wanted | None = None
+        self.done: asyncio.Future[None] | None = None
+        self.spoken: Spoken | None = None
+        self.times: list[int] = []
+        """When each chunk came, ns."""
+        self.counts: list[int] | None = None
+        """Tokens of each chunk; None while every chunk had one."""
+        self._keep_text = keep_text
+
+    @property
+    def tokens(self) -> int:
+        return 0 if self.request is None else len(self.request.output)
+
+    @property
+    def tail(self) -> str:
+        return "" if self.spoken is None else self.spoken.tail(self.tokens)
+
+    def rest(self) -> Parsed:
+        return self.parsed()
+
+    def parsed(self) -> Parsed:
+        """What an HTTP client had read of the stream so far, by the fields it had asked for."""
+        request, wanted, times = self.request, self.wanted, self.times
+        if request is None or wanted is None:
+            return Parsed()
+        ask, options, tokens = wanted.ask, wanted.ask.stream_options, len(request.output)
+        ended = request.finished is not None and self.raw.failure is None
+        usage = options is not None and bool(options.include_usage)
+        growing = usage and options is not None and bool(options.continuous_usage_stats)
+        ids = bool(ask.return_token_ids)
+        told = (usage and ended) or (growing and tokens > 0)
+        counted_by: CountedBy = "chunks"
+        if tokens:
+            counted_by = "token_ids" if ids else "usage_deltas" if growing else "usage_spread" if told else "chunks"
+        spoken = self.spoken
+        visible = None if spoken is None else spoken.first_visible
+        return Parsed(
+            t_first=times[0] if times else None,
+            t_first_visible=None if visible is None or visible >= tokens else times[self._chunk_of(visible)],
+            t_last=times[-1] if times else None,
+            prompt_tokens=request.prompt_tokens if told else None,
+            cached_tokens=(request.hit or 0) if usage and ended else None,
+            completion_tokens=tokens if told or (ids and tokens) else None,
+            usage_reported=told,
+            finish=request.finished if ended else None,
+            text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
+            token_ids=request.output if ids else (),
+            chunk_t=times,
+            chunk_n=[1] * len(times) if self.counts is None else self.counts,
+            counted_by=counted_by,
+            ended=ended,
+        )
+
+    def came(self, t: int, tokens: int) -> None:
+        """A chunk."""
+        if tokens != 1 and self.counts is None:
+            self.counts = [1] * len(self.times)
+        self.times.append(t)
+        if self.counts is not None:
+            self.counts.append(tokens)
+
+    def came_all(self, times: list[int]) -> None:
+        """Chunks of one token each."""
+        self.times += times
+        if self.counts is not None:
+            self.counts += [1] * len(times)
+
+    def _chunk_of(self, token: int) -> int:
+        if self.counts is None:
+            return token
+        return int(np.searchsorted(np.cumsum(self.counts), token, side="right"))
+
+
+class Direct:
+    """Both halves of the client's side, `Streams` and `Readings`, over one `Core`."""
+
+    blocked = 0
+    """There is no socket that could be."""
+
+    def __init__(
+        self,
+        core: Core,
+        bodies: Bodies,
+        speech: Speech,
+        inventory: Inventory,
+        clock: VirtualClock,
+        *,
+        keep_text: bool,
+        leaps: bool = True,
+    ) -> None:
+        self.core = core
+        self._bodies = bodies
+        self._speech = speech
+        self._inventory = inventory
+        self._clock = clock
+        self._keep_text = keep_text
+        self._leaps = leaps
+        self._open: dict[str, Stream] = {}
+        """By request id: what somebody still follows."""
+        self._running: dict[Request, Stream] = {}
+        self._prompt_tokens = self._generated = self._finished = 0
+        clock.drive(self.run)
+
+    # What the driver uses: Streams.
+
+    async def stream(
+        self,
+        path: str,
+        parts: Sequence[bytes],
+        *,
+        request_id: str,
+        headers: Sequence[tuple[str, str]] = (),
+        on_start: Callable[[RawStream], None] | None = None,
+    ) -> RawStream:
+        """As `StreamClient.stream`; `headers` change nothing."""
+        del headers
+        now = self._clock.now_ns()
+        raw = RawStream(request_id=request_id, t_start=now)
+        if on_start is not None:
+            on_start(raw)
+        raw.t_write = raw.t_sent = now
+        stream = self._open.get(request_id) or Stream(raw, keep_text=False)
+        try:
+            request = self._request(path, parts, stream, now)
+        except Refusal as refusal:
+            raw.status = refusal.status
+            raw.failure, raw.detail = http_failure(refusal.status), shorten(str(refusal))
+            raw.t_headers = raw.t_end = now
+            return raw
+        raw.status = 200
+        stream.done = asyncio.get_running_loop().create_future()
+        self._running[request] = stream
+        self.core.submit(request, now)
+        try:
+            await stream.done
+        finally:
+            if raw.t_end is None:
+                raw.failure, raw.t_end = Failure.ABORTED.value, self._clock.now_ns()
+                del self._running[request]
+                if self.core.abort(request):
+                    self._finished += 1
+        return raw
+
+    def _request(self, path: str, parts: Sequence[bytes], stream: Stream, now: int) -> Request:
+        wanted = self._bodies.read(path, parts, stream.raw.request_id.rpartition("-")[0])
+        ask = wanted.ask
+        script = Words(wanted.prompt, self._bodies.seed_of(ask), self._inventory, digest=wanted.digest)
+        request = Request(
+            stream.raw.request_id,
+            wanted.prompt,
+            script,
+            wanted.most,
+            block_size=self._bodies.block_size,
+            ends=None if ask.ignore_eos else script.natural_length(wanted.least),
+            salt=ask.cache_salt,
+            priority=ask.priority,
+            arrival=now,
+            hashes=wanted.hashes,
+        )
+        stream.request, stream.wanted = request, wanted
+        if self._keep_text:
+            stream.spoken = self._speech.spoken(script.tokens(0, request.ends))
+        return request
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    # What the driver uses: Readings.
+
+    def open(self, raw: RawStream) -> Stream:
+        stream = self._open[raw.request_id] = Stream(raw, keep_text=self._keep_text)
+        return stream
+
+    async def finish(self, raw: RawStream) -> Parsed:
+        return self._open.pop(raw.request_id).parsed()
+
+    def forget(self, raw: RawStream) -> None:
+        self._open.pop(raw.request_id, None)
+
+    async def catch_up(self) -> None:
+        """Nothing is left unread."""
+
+    # The engine's side.
+
+    def run(self, until: int | None) -> int | None:
+        """Compute the steps that end by `until`; the time of the first that ended a request, where one did."""
+        core, running = self.core, self._running
+        last = FAR if until is None else until
+        while (due := core.due) is not None and due <= last:
+            leap = core.leap(last) if self._leaps else None
+            if leap is not None:
+                for request in leap.requests:
+                    running[request].came_all(leap.ends)
+                self._generated += len(leap.ends) * len(leap.requests)
+                continue
+            turn = core.turn()
+            over = False
+            for output in turn.outputs:
+                request, tokens = output.request, len(output.tokens)
+                self._generated += tokens
+                if output.first:
+                    self._prompt_tokens += request.prompt_tokens
+                stream = running.get(request)
+                if stream is None:
+                    continue
+                stream.came(turn.ended, tokens)
+                if output.finished is not None:
+                    over = True
+                    self._end(stream, turn.ended)
+            if over:
+                return turn.ended
+        return None
+
+    def _end(self, stream: Stream, now: int) -> None:
+        assert stream.request is not None
+        assert stream.done is not None
+        del self._running[stream.request]
+        self._finished += 1
+        stream.raw.t_headers = stream.times[0]
+        stream.raw.t_end = now
+        if not stream.done.done():
+            stream.done.set_result(None)
+
+    def sample(self, t: int) -> ev.EngineSample:
+        """The engine's counters as its metrics page tells them; `t` is ns since the run's origin."""
+        scheduler = self.core.scheduler
+        counters = scheduler.counters
+        return ev.EngineSample(
+            t=t,
+            scrape_ms=0.0,
+            running=float(len(scheduler.running)),
+            waiting=float(len(scheduler.waiting)),
+            kv_usage=scheduler.pool.usage,
+            preemptions=float(counters.preemptions),
+            prefix_queries=float(counters.queries),
+            prefix_hits=float(counters.hits),
+            prompt_tokens=float(self._prompt_tokens),
+            generation_tokens=float(self._generated),
+            requests_finished=float(self._finished),
+        )

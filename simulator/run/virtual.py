@@ -1,0 +1,230 @@
+"""A run on the virtual clock: sessions and emulator in one process, hours in seconds, the same for the same seed.
+
+Traces, preparation, plans, driver, events, folder and summary are those of a run over HTTP; only the sockets between
+client and engine are not there (`direct`, `door`). Nothing in the results is read off a real clock, and what only a
+real client can tell (its lateness, its share of a core) is not reported.
+"""
+
+import asyncio
+import shlex
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import cast
+
+import aiohttp
+from msgspec.structs import replace
+
+from windtunnel.agents import events as ev
+from windtunnel.agents.clock import VirtualClock
+from windtunnel.simulator.emulator.build import core_of
+from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
+from windtunnel.simulator.emulator.routes_state import describe as settings_as_config
+from windtunnel.simulator.emulator.routes_state import labels
+from windtunnel.simulator.emulator.script import Inventory
+from windtunnel.simulator.emulator.template import Template
+from windtunnel.simulator.emulator.tokenizer import builtin
+from windtunnel.simulator.engines.base import Capabilities, Resolved, choose_model
+from windtunnel.simulator.engines.emulator import Emulator
+from windtunnel.simulator.engines.vllm import flatten, match_unit
+from windtunnel.simulator.results.store import RunWriter
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.run import samplers
+from windtunnel.simulator.run.bodies import Bodies
+from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.direct import Direct
+from windtunnel.simulator.run.door import ROOT, Door
+from windtunnel.simulator.run.driver import Driver
+from windtunnel.simulator.run.estimate import estimate
+from windtunnel.simulator.run.link import Link
+from windtunnel.simulator.run.outcome import describe, outcome
+from windtunnel.simulator.run.prepare import prepare_run
+from windtunnel.simulator.run.spoken import Speech
+from windtunnel.traces.errors import UsageError
+from windtunnel.traces.model import digest_of
+from windtunnel.traces.sources import Loaded
+
+SAMPLE_S = 1.0
+HERE = "."
+"""`run_dir` in the files of a virtual run: the folder that they lie in, so that equal runs have equal files."""
+Talk = Callable[[str], None]
+Receiver = Callable[[ev.Event], None]
+
+
+def virtual_run(config: RunConfig, loaded: Loaded, out: Path | None = None) -> Summary:
+    """One run of the emulator that `config.engine` describes; its folder is `out`, else `config.out`, else a new one
+    in ./runs.
+
+    Nothing is shared between two calls but what is remembered of constant tables: they may follow each other in one
+    process. UsageError and EngineError as from a run over HTTP.
+    """
+    return VirtualRun(config, loaded, out).run()
+
+
+def emulator_flags(engine: str | None) -> list[str]:
+    """The emulator's flags out of `--engine "emulator ..."`; UsageError where another engine is asked for."""
+    try:
+        words = shlex.split(engine or "emulator")
+    except ValueError as error:
+        raise UsageError(f"--engine {engine}: the quotes do not match") from error
+    if not words or words[0] != "emulator":
+        raise UsageError('--virtual runs the emulator in this process: give --engine "emulator ..." or leave it out')
+    return [word.replace("{port}", "0") for word in words[1:]]
+
+
+def run_id_of(seed: int) -> str:
+    """The run's name, from which its salt and its tags come."""
+    return digest_of("virtual", str(seed))[:8]
+
+
+class VirtualRun:
+    """`run` does it; `stop` may be called meanwhile, from a signal's handler too."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        loaded: Loaded,
+        out: Path | None = None,
+        *,
+        talk: Talk = lambda _: None,
+        receivers: Sequence[Receiver] = (),
+        leaps: bool = True,
+    ) -> None:
+        """`leaps` False: every step of the engine is computed by itself, with the same result."""
+        self.config = config
+        self.loaded = loaded
+        self.run_id = run_id_of(config.seed)
+        self.folder: Path | None = None
+        """Where the run is written, once it has begun."""
+        self._settings = parse(emulator_flags(config.engine))
+        self._out = out if out is not None or config.out is None else Path(config.out)
+        self._talk = talk
+        self._receivers = receivers
+        self._leaps = leaps
+        self._clock = VirtualClock()
+        self._driver: Driver | None = None
+
+    def run(self) -> Summary:
+        return self._clock.run(self._main())
+
+    def stop(self) -> bool:
+        """End the run and keep what was done; False when it has not begun yet."""
+        if self._driver is None:
+            return False
+        self._clock.soon(self._driver.stop, "interrupted")
+        return True
+
+    async def _main(self) -> Summary:
+        settings, config = self._settings, self.config
+        tokenizer = builtin()
+        template = Template(tokenizer)
+        core = core_of(settings)
+        resolved = resolve(settings, config.model)
+        self._talk(f"engine: {resolved.name} {resolved.version}  model {resolved.model}, on the virtual clock")
+        door = cast("aiohttp.ClientSession", Door(settings, core, template, tokenizer))
+        link = Link(door, ROOT, Emulator(), resolved)
+        prepared = await prepare_run(config, self.loaded.traces, link, run_id=self.run_id, talk=self._talk)
+        writer = RunWriter.create(self._out, self.run_id, no_text=not config.text)
+        try:
+            self._talk(f"{config.agents} agents, {prepared.in_words()}, route {prepared.route}")
+            self._talk(f"length: {estimate(prepared.traces, config)}")
+            self._talk(f"results: {writer.path}")
+            about = describe(
+                config,
+                self.loaded,
+                prepared,
+                resolved,
+                run_id=self.run_id,
+                target=ROOT,
+                origin_ns=0,
+                wall_clock=time.time(),
+            )
+            writer.write_run({**about, "run_dir": HERE, "virtual": True})
+            bodies = Bodies(settings, template, tokenizer)
+            direct = Direct(
+                core,
+                bodies,
+                Speech(tokenizer),
+                Inventory.of(tokenizer),
+                self._clock,
+                keep_text=config.keeps_text,
+                leaps=self._leaps,
+            )
+            driver = Driver(
+                config=config,
+                prepared=prepared.prepared,
+                options=prepared.options,
+                clock=self._clock,
+                client=direct,
+                writer=writer,
+                run_id=self.run_id,
+                origin_ns=0,
+                match_unit=resolved.block_size,
+                reader=direct,
+            )
+            return await self._drive(driver, direct, writer)
+        finally:
+            writer.close()
+
+    async def _drive(self, driver: Driver, direct: Direct, writer: RunWriter) -> Summary:
+        self._driver, self.folder = driver, writer.path
+        for receiver in self._receivers:
+            writer.subscribe(receiver)
+        writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=0.0))
+        driver.emit(direct.sample(0))
+
+        async def look() -> None:
+            now = driver.now()
+            driver.emit(direct.sample(now))
+            dispatched = tuple(driver.dispatch_us)
+            driver.dispatch_us.clear()
+            driver.emit(ev.ClientSample(t=now, lag_us=(), dispatch_us=dispatched, live=len(driver.live)))
+            driver.emit(ev.Heartbeat(t=now))
+
+        tasks = [asyncio.create_task(samplers.every(SAMPLE_S, driver, look))]
+        try:
+            await driver.run()
+        finally:
+            await samplers.cancelled(tasks)
+        driver.emit(direct.sample(driver.now()))
+        status, reason = outcome(driver)
+        writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
+        writer.flush()
+        summary = recompute(writer.path)
+        writer.write_summary(summary)
+        return replace(summary, run_dir=str(writer.path.absolute()))
+
+
+def resolve(settings: Settings, model: str | None = None) -> Resolved:
+    """What a probe over HTTP finds out about this emulator."""
+    config = settings_as_config(settings)
+    cache = config["cache_config"]
+    served = [{"id": name} for name in settings.served]
+    return Resolved(
+        name=Emulator.name,
+        version=f"{VLLM_VERSION}+windtunnel.emulator",
+        model=choose_model(served, model, ROOT)["id"],
+        models=settings.served,
+        max_model_len=settings.limits.max_model_len,
+        block_size=match_unit(cache),
+        kv_tokens=cache["kv_cache_size_tokens"],
+        num_blocks=cache["num_gpu_blocks"],
+        prefix_caching=cache["enable_prefix_caching"],
+        flags=flatten(config),
+        emulated=True,
+        emulation=labels(settings),
+        capabilities=Capabilities(
+            tokenize=True,
+            token_strings=True,
+            token_prompts=True,
+            return_token_ids=True,
+            prompt_token_details=settings.prompt_details,
+            reset=True,
+            cache_salt=True,
+            ignore_eos=True,
+            metrics=True,
+            server_info=True,
+            continuous_usage=True,
+        ),
+    )

@@ -1,0 +1,77 @@
+"""`windtunnel run --virtual`: the run itself, what is told while it goes on, and how Ctrl-C ends it.
+
+Signals and the collector's settings are the process's own; they are touched here and not by `virtual_run`.
+"""
+
+import gc
+import os
+import signal
+import sys
+from time import perf_counter
+from types import FrameType
+
+import msgspec
+
+from windtunnel.agents import events as ev
+from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.viewer import PlainProgress, say
+from windtunnel.simulator.run.virtual import VirtualRun
+from windtunnel.traces.sources import load
+
+FAILED, INTERRUPTED = 1, 130
+TELL_S = 1.0
+"""Real time between two lines of progress."""
+
+
+class Now(PlainProgress):
+    """A progress line every second of real time, with the virtual time that has passed."""
+
+    def __init__(self, agents: int) -> None:
+        super().__init__(sys.stderr, agents, 0.0, clock="virtual ")
+        self._due = perf_counter() + TELL_S
+
+    def __call__(self, event: ev.Event) -> None:
+        if isinstance(event, ev.Progress):
+            now = perf_counter()
+            if now < self._due:
+                return
+            self._due = now + TELL_S
+        super().__call__(event)
+
+
+def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:
+    """Do the run and print its summary on stdout; returns the exit code. `screen`: open its folder afterwards."""
+    loaded = load(config.traces)
+    for problem in loaded.problems[:10]:
+        say(str(problem))
+    if len(loaded.problems) > 10:
+        say(f"... and {len(loaded.problems) - 10} more problems in the traces")
+    run = VirtualRun(config, loaded, talk=say, receivers=(Now(config.agents),))
+    stopping = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal stopping
+        if stopping or not run.stop():
+            raise KeyboardInterrupt
+        stopping = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    gc.disable()  # a run makes few circles, and walking over what it remembers takes longer than it does
+    try:
+        summary = run.run()
+    except KeyboardInterrupt:
+        kept = "before the run began" if run.folder is None else f"at once: what was written is in {run.folder}"
+        say(f"interrupted {kept}")
+        return INTERRUPTED
+    finally:
+        gc.enable()
+    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary))
+    if screen and run.folder is not None:
+        sys.stdout.flush()
+        command = [sys.executable, "-m", "windtunnel.tui", str(run.folder), "--mode", "view"]
+        os.execv(sys.executable, command)  # noqa: S606 - the viewer takes this process's place
+    if summary.status == "interrupted":
+        return INTERRUPTED
+    return FAILED if summary.status == "failed" else 0
