@@ -41,6 +41,8 @@ class StepTime:
         bandwidth = gpu.tbps * 1e12
         read = bandwidth * reached.hw * shards
         self._graphs = Graphs() if mode.eager else mode.graphs or _usual(gpu, mode)
+        self._queries = 1 + speculation.k if speculation else 1
+        self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
         self._fixed = reached.step_ms / 1e3 + model.layers * reached.layer_us / 1e6
         self._sequence = reached.seq_us / 1e6
 
@@ -49,8 +51,8 @@ class StepTime:
         self._asynchronous = mode.asynchronous
         self._cpu = known.cpu_step_ms / 1e3 * spinning
         self._cpu_sequence = known.cpu_sequence_us / 1e6 * spinning
-        if speculation is not None and speculation.draft.lookup:
-            self._cpu_sequence += known.lookup_us / 1e6 * spinning
+        looks_up = speculation is not None and speculation.draft.lookup
+        self._lookup = known.lookup_us / 1e6 * spinning if looks_up else 0.0
         self._floors = {
             "full": 0.0,
             "piecewise": model.layers * known.piecewise_layer_us / 1e6,
@@ -103,42 +105,60 @@ class StepTime:
 
     def of(self, step: Step) -> float:
         """Seconds of one step as scheduled."""
-        seconds = self.seconds(len(step.requests), step.tokens, step.context, step.windowed)
+        seconds = self.seconds(len(step.requests), step.tokens, step.context, step.windowed, step.drafting)
         if step.chunks:
             seconds += step.work * self._work + step.work_windowed * self._work_windowed
         return seconds
 
-    def seconds(self, sequences: int, tokens: int, context: int, windowed: int = 0) -> float:
+    def seconds(
+        self, sequences: int, tokens: int, context: int, windowed: int = 0, drafting: int | None = None
+    ) -> float:
         """Seconds of a step without prefill attention.
 
         `tokens` counts draft tokens that are verified; `context` is the sum of the sequences' contexts in tokens,
-        `windowed` the same capped at the window.
+        `windowed` the same capped at the window; `drafting` the sequences that new drafts are made for, all if None.
+        """
+        drafting = sequences if drafting is None else drafting
+        known = self._known.get((sequences, tokens))
+        if known is None:
+            known = self._known[sequences, tokens] = self._without_context(sequences, tokens)
+        gpu, floor, absorbed = known
+        reads = context * self._context + windowed * self._windowed
+        gpu = max(gpu + max(reads, context * absorbed), floor)
+        if self._passes:
+            gpu += self._drafting(sequences, tokens, context, drafting)
+        cpu = self._cpu + self._cpu_sequence * sequences + self._lookup * drafting
+        return max(gpu, cpu) if self._asynchronous else gpu + cpu
+
+    def _without_context(self, sequences: int, tokens: int) -> tuple[float, float, float]:
+        """What a step takes beside its contexts, the floor under it, and what absorbed products take per context token.
+
+        Prompts are computed without absorption, which counts as prefill attention.
         """
         padded = self._graphs.padded(sequences, tokens)
         touched = 1 - self._untouched**padded if self._experts else 0.0
         linear = max(self._dense + self._experts * touched, self._product * padded)
-        reads = context * self._context + windowed * self._windowed
-        if self._absorbed:
-            reads = max(reads, context * self._absorbed * tokens / sequences)
-        gpu = self._fixed + self._sequence * sequences + linear + reads + self._state * sequences
-        gpu += self._exchange + padded * self._exchange_token
-        gpu = max(gpu, self._floors[self._graphs.launches(sequences, tokens)])
-        if self._passes:
-            gpu += self._drafting(sequences, tokens, context)
-        cpu = self._cpu + self._cpu_sequence * sequences
-        return max(gpu, cpu) if self._asynchronous else gpu + cpu
+        seconds = self._fixed + (self._sequence + self._state) * sequences + linear
+        seconds += self._exchange + padded * self._exchange_token
+        queries = min(tokens / sequences, self._queries)
+        return seconds, self._floors[self._graphs.launches(sequences, tokens)], self._absorbed * queries
 
     def transfer(self, tokens: int) -> float:
         """Seconds to move the KV cache of that many tokens between GPU and host memory."""
         return tokens * self._transfer
 
-    def _drafting(self, sequences: int, tokens: int, context: int) -> float:
-        """The first pass goes over the step's tokens, each later one over one token a sequence."""
+    def _drafting(self, sequences: int, tokens: int, context: int, drafting: int) -> float:
+        """The first pass goes over the step's tokens, each later one over one token of each sequence drafted for.
+
+        The first runs for prompts too, whose KV the draft needs; without a sequence to draft for it is the only one.
+        """
         seconds = 0.0
-        for width, times in ((tokens, 1), (sequences, self._passes - 1)):
+        later = self._passes - 1 if drafting else 0
+        for width, readers, times in ((tokens, sequences, 1), (drafting, drafting, later)):
             touched = 1 - self._draft_untouched**width if self._draft_experts else 0.0
             linear = max(self._draft_dense + self._draft_experts * touched, self._draft_product * width)
-            seconds += times * (self._pass + linear + context * self._draft_context)
+            reads = context * readers / sequences * self._draft_context
+            seconds += times * (self._pass + linear + reads)
         return seconds
 
 

@@ -1,0 +1,50 @@
+"""What a result rests on beside measurements: every figure in use that is assumed, with its value and source."""
+
+from windtunnel.simulator.emulator.constants import figures
+from windtunnel.simulator.emulator.facts import UNVERIFIED
+from windtunnel.simulator.emulator.flags import Settings
+
+
+def assumptions(settings: Settings) -> list[tuple[str, float, str]]:
+    """(name, value, source) of each assumed figure that the step times under these settings depend on.
+
+    Values are those in use, a profile's where there is one; draft acceptance stands as mean tokens a step.
+    """
+    used = _in_use(settings)
+    values, fitted = settings.figures, set(settings.profile.constants if settings.profile else ())
+    rows = [
+        (name, getattr(values, name), figure.source)
+        for name, figure in figures().items()
+        if figure.assumed and figure.when in used and name not in fitted
+    ]
+    speculation = settings.speculation
+    if speculation is not None and UNVERIFIED in speculation.source:
+        rows.append(("acceptance_length", speculation.length, speculation.source))
+    return rows
+
+
+def _in_use(settings: Settings) -> set[str]:
+    """The values of `when` in constants.toml that hold."""
+    mode, model, speculation = settings.mode, settings.model, settings.speculation
+    draft = speculation.draft if speculation else None
+    recurrent = model.recurrent is not None
+    graphs = mode.graphs
+    held = {
+        "memory": True,
+        "experts": model.experts > 0,
+        "unpacked": settings.gpu.unpacks(model.expert_bits if model.experts else model.weight_bits, model.compute_bits),
+        "eager": mode.eager or graphs is None or graphs.mode in ("NONE", "FULL_DECODE_ONLY"),
+        "piecewise": graphs is not None and graphs.mode in ("PIECEWISE", "FULL_AND_PIECEWISE"),
+        "synchronous": not mode.asynchronous,
+        "threads": mode.threads > 1,
+        "tensor_parallel": mode.tensor_parallel > 1,
+        "drafting": draft is not None and draft.passes > 0,
+        "eagle": speculation is not None and speculation.method in ("eagle", "eagle3"),
+        "eagle3": speculation is not None and speculation.method == "eagle3",
+        "lookup": draft is not None and draft.lookup,
+        "triton": recurrent and mode.mamba_backend == "triton",
+        "flashinfer": recurrent and mode.mamba_backend == "flashinfer",
+        "rounding": recurrent and mode.stochastic_rounding,
+        "offload": settings.limits.offload_blocks > 0,
+    }
+    return {name for name, holds in held.items() if holds}
