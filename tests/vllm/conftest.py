@@ -5,7 +5,9 @@ without it the tests are skipped.
 """
 
 import asyncio
+import json
 import os
+import shlex
 import subprocess
 import tempfile
 import zlib
@@ -43,16 +45,34 @@ def model_folder() -> Path:
 
 @pytest.fixture(scope="session")
 def vllm_command(model_folder: Path) -> Callable[..., str]:
-    """Command line with {port}, as a user would write it after --engine."""
+    """Command line with {port}, as a user would write it after --engine.
 
-    def command(*, max_model_len: int, blocks: int | None = None) -> str:
+    With `step_log` the scheduler writes there what it decides (step_log.py); `drafts`: n-gram speculation, so many.
+    """
+
+    def command(
+        *,
+        max_model_len: int,
+        blocks: int | None = None,
+        block_size: int | None = None,
+        drafts: int | None = None,
+        step_log: Path | None = None,
+    ) -> str:
         flags = [
             f"--model {model_folder} --served-model-name {MODEL} --host 127.0.0.1 --port {{port}}",
             "--load-format dummy --enforce-eager --dtype bfloat16 --generation-config vllm",
             f"--enable-prompt-tokens-details --max-model-len {max_model_len}",
         ]
         flags += [f"--num-gpu-blocks-override {blocks}"] if blocks else []
-        return f"{ENVIRONMENT} {python()} -W ignore -m vllm.entrypoints.openai.api_server {' '.join(flags)}"
+        flags += [f"--block-size {block_size}"] if block_size else []
+        if drafts:
+            speculation = {"method": "ngram", "num_speculative_tokens": drafts, "prompt_lookup_max": 4}
+            flags.append(f"--speculative-config {shlex.quote(json.dumps(speculation))}")
+        environment = ENVIRONMENT
+        if step_log:
+            flags.append("--scheduler-cls step_log.Logged")
+            environment += f" PYTHONPATH={Path(__file__).parent} WINDTUNNEL_STEP_LOG={step_log}"
+        return f"{environment} {python()} -W ignore -m vllm.entrypoints.openai.api_server {' '.join(flags)}"
 
     return command
 
@@ -60,14 +80,14 @@ def vllm_command(model_folder: Path) -> Callable[..., str]:
 @pytest.fixture(scope="session")
 def vllm(vllm_command: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
     """Call with max_model_len and blocks: the URL of a server like that. One runs at a time, kept while the same is asked."""
-    running: dict[tuple[tuple[str, int | None], ...], Launched] = {}
+    running: dict[tuple[tuple[str, int | Path | None], ...], Launched] = {}
 
     def stop() -> None:
         for engine in running.values():
             asyncio.run(engine.stop())
         running.clear()
 
-    def serve(**settings: int | None) -> str:
+    def serve(**settings: int | Path | None) -> str:
         key = tuple(sorted(settings.items()))
         if key not in running:
             stop()
