@@ -205,5 +205,5 @@ def _count(text: Config, *names: str) -> int:
 
 
 def _billions(count: float) -> float:
-    """1e9, to a million."""
-    return round(count / 1e9, 3) if count >= 1e8 else count / 1e9
+    """To 1e9, with three digits where that is exact enough."""
+    return round(count / 1e9, 3) if count >= 1e7 else count / 1e9
