@@ -1,0 +1,217 @@
+"""The step time's terms, one mechanism at a time, against figures worked out by hand."""
+
+import msgspec
+import pytest
+
+from windtunnel.simulator.emulator import facts
+from windtunnel.simulator.emulator.assumptions import assumptions
+from windtunnel.simulator.emulator.constants import constants, figures
+from windtunnel.simulator.emulator.facts import Reached
+from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.emulator.graphs import Graphs, capture
+from windtunnel.simulator.emulator.mode import Mode
+from windtunnel.simulator.emulator.scheduler import Step
+from windtunnel.simulator.emulator.speculation import speculation
+from windtunnel.simulator.emulator.steptime import StepTime
+
+PLAIN = Reached(hw=1.0, hf=1.0, hk=1.0, ha=1.0, step_ms=0.0, seq_us=0.0)
+FREE = msgspec.structs.replace(
+    constants(),
+    cpu_step_ms=0.0,
+    cpu_sequence_us=0.0,
+    eager_layer_us=0.0,
+    piecewise_layer_us=0.0,
+    draft_pass_us=0.0,
+    state_triton=1.0,
+    state_flashinfer=1.0,
+)
+"""Nothing but traffic and products."""
+
+
+def times(gpu: str, model: str, mode: Mode | None = None, **change: float) -> StepTime:
+    row = facts.model(model)
+    return StepTime(facts.gpu(gpu), row, mode, reached=PLAIN, figures=msgspec.structs.replace(FREE, **change))
+
+
+def test_a_decode_step_reads_all_weights_and_each_context() -> None:
+    # Llama-3.1-8B on an H100: (16.06 - 1.05) GB of weights, 100,000 tokens of 131,072 bytes, at 3.35 TB/s.
+    seconds = times("h100", "llama-3.1-8b").seconds(8, 8, 100_000)
+    assert seconds == pytest.approx((15.009e9 + 13.107e9) / 3.35e12, rel=1e-3)
+    halved = times("h100", "llama-3.1-8b", Mode(kv_dtype="fp8")).seconds(8, 8, 100_000)
+    assert halved == pytest.approx((15.009e9 + 13.107e9 / 2) / 3.35e12, rel=1e-3)
+
+
+def test_a_prefill_step_is_bound_by_its_products() -> None:
+    # 8,192 tokens times 2 FLOP times 7.505e9 weights at 989 TFLOPS.
+    seconds = times("h100", "llama-3.1-8b").seconds(1, 8192, 0)
+    assert seconds == pytest.approx(2 * 7.505e9 * 8192 / 989e12, rel=1e-3)
+    # FP8 weights are multiplied at twice the rate; a GPU without FP8 unpacks them.
+    row = facts.model("llama-3.1-8b").quantised("fp8")
+    fast = StepTime(facts.gpu("h100"), row, reached=PLAIN, figures=FREE).seconds(1, 8192, 0)
+    assert fast == pytest.approx(seconds / 2, rel=1e-3)
+    slow = StepTime(facts.gpu("a100"), row, reached=PLAIN, figures=FREE).seconds(1, 8192, 0)
+    assert slow == pytest.approx(2 * 7.505e9 * 8192 / (312e12 * 0.45), rel=1e-3)
+
+
+def test_experts_are_read_as_far_as_they_are_touched() -> None:
+    # Qwen3-30B-A3B: 57.98 GB of experts; one token touches 8 of 128 * 0.8, 64 tokens almost all.
+    model = times("h200", "qwen3-30b-a3b")
+    dense = facts.model("qwen3-30b-a3b").read_bytes
+    for tokens, touched in ((1, 8 / 102.4), (64, 1 - (1 - 8 / 102.4) ** 64)):
+        expected = (dense + 57.982e9 * touched) / 4.8e12
+        assert model.seconds(tokens, tokens, 0) == pytest.approx(expected, rel=1e-3)
+
+
+def test_windowed_layers_read_no_further_than_their_window() -> None:
+    model = times("h200", "gpt-oss-120b")
+    base = model.seconds(1, 1, 0)
+    assert model.seconds(1, 1, 100_000, 128) - base == pytest.approx((100_000 + 128) * 36_864 / 4.8e12)
+
+
+def test_recurrent_state_is_read_and_written_for_each_sequence() -> None:
+    # 49,084,416 bytes for a sequence; 256 of them read and written take 25.1 GB at 7.1 TB/s.
+    model = "nemotron-3-nano-30b-a3b"
+    full = times("gb300-desk", model)
+    none = times("gb300-desk", model, state_triton=1e12)
+    assert full.seconds(256, 256, 0) - none.seconds(256, 256, 0) == pytest.approx(
+        256 * 2 * 49_084_416 / 7.1e12, rel=1e-3
+    )
+    half = times("gb300-desk", model, Mode(ssm_dtype="float16"))
+    saved = full.seconds(256, 256, 0) - half.seconds(256, 256, 0)
+    assert saved == pytest.approx(256 * 2 * 23 * 1_048_576 / 7.1e12, rel=1e-3)
+    # The two backends reach different shares of the bandwidth.
+    slow, fast = constants().state_triton, constants().state_flashinfer
+    row = facts.model(model)
+    triton = StepTime(facts.gpu("gb300-desk"), row, Mode()).seconds(256, 256, 0)
+    flashinfer = StepTime(facts.gpu("gb300-desk"), row, Mode(mamba_backend="flashinfer")).seconds(256, 256, 0)
+    assert triton - flashinfer == pytest.approx(25.131e9 / 7.1e12 * (1 / slow - 1 / fast), rel=1e-3)
+
+
+def test_speculation_verifies_more_tokens_and_drafts_one_after_the_other() -> None:
+    row = facts.model("qwen3.5-27b")
+    drafted = speculation({"method": "mtp", "num_speculative_tokens": 3}, row)
+    plain = times("b200", "qwen3.5-27b", state_triton=1e12)
+    with_drafts = times("b200", "qwen3.5-27b", Mode(speculation=drafted), state_triton=1e12)
+    # Four tokens of each of eight sequences are verified; three passes read the MTP layer and the output head.
+    more = with_drafts.seconds(8, 32, 8000) - plain.seconds(8, 8, 8000)
+    passes = 3 * (0.425e9 * 2 + 248_320 * 5120 * 2 + 8000 * 4096) / 7.7e12
+    assert more == pytest.approx(passes, rel=1e-3)
+    # Nothing to draft for: the first pass still runs, for the draft's own KV.
+    idle = with_drafts.seconds(8, 32, 8000) - with_drafts.seconds(8, 32, 8000, 0, 0)
+    assert idle == pytest.approx(passes * 2 / 3, rel=1e-3)
+    # The state after each of the four tokens is written, and one is read.
+    state = times("b200", "qwen3.5-27b", Mode(speculation=drafted)).seconds(8, 32, 8000)
+    assert row.recurrent is not None
+    moved = 8 * 5 * row.recurrent.sequence_bytes("auto", 3)
+    assert state - with_drafts.seconds(8, 32, 8000) == pytest.approx(moved / 7.7e12, rel=1e-3)
+
+
+def test_looked_up_drafts_cost_the_cpu_only() -> None:
+    row = facts.model("llama-3.1-8b")
+    mode = Mode(speculation=speculation({"method": "ngram", "num_speculative_tokens": 4}, row), asynchronous=False)
+    without = times("h100", "llama-3.1-8b", Mode(asynchronous=False))
+    more = times("h100", "llama-3.1-8b", mode).seconds(10, 10, 0) - without.seconds(10, 10, 0)
+    assert more == pytest.approx(10 * constants().lookup_us / 1e6)
+
+
+def test_the_cpu_shows_without_asynchronous_scheduling_or_where_it_is_slower() -> None:
+    change = {"cpu_step_ms": 1.0, "cpu_sequence_us": 10.0}
+    hidden = times("h100", "llama-3.1-8b", **change).seconds(64, 64, 0)
+    assert hidden == times("h100", "llama-3.1-8b").seconds(64, 64, 0)
+    shown = times("h100", "llama-3.1-8b", Mode(asynchronous=False), **change).seconds(64, 64, 0)
+    assert shown - hidden == pytest.approx(1.64e-3)
+    # More than one OMP thread spins between the parallel parts.
+    spun = times("h100", "llama-3.1-8b", Mode(asynchronous=False, threads=8), **change).seconds(64, 64, 0)
+    assert spun - hidden == pytest.approx(2 * 1.64e-3)
+    # A CPU that is slower than the GPU sets the pace.
+    slow = times("h100", "llama-3.1-8b", cpu_step_ms=50.0).seconds(64, 64, 0)
+    assert slow == pytest.approx(50e-3)
+
+
+def test_latent_attention_reads_little_and_multiplies_much() -> None:
+    # DeepSeek-V3.1: 1,152 bytes a token and layer on each GPU, and 128 heads times 2 * 2 * 576 FLOP on them.
+    base = times("h200", "deepseek-v3.1", Mode(tensor_parallel=8))
+    context = 1_000_000
+    read = context * 70_272 / 4.8e12
+    worked = context * 61 * 128 * 4 * 576 / (989e12 * 8)
+    assert read > worked
+    assert base.seconds(64, 64, context) - base.seconds(64, 64, 0) == pytest.approx(read)
+    row = facts.model("deepseek-v3.1")
+    if row.mtp is not None:
+        drafted = Mode(tensor_parallel=1, speculation=speculation({"method": "mtp", "num_speculative_tokens": 3}, row))
+        one = times("h200", "deepseek-v3.1", drafted)
+        more = one.seconds(64, 256, context, 0, 0) - one.seconds(64, 256, 0, 0, 0)
+        # Four queries a sequence: products now take longer than the reads.
+        assert more == pytest.approx(4 * 8 * worked + context * 1152 / 4.8e12, rel=1e-3)
+    # A prompt is computed without absorption.
+    assert base.seconds(1, 8192, 8192) < base.seconds(1, 8192, 0) + 2e-3
+
+
+def test_tensor_parallelism_divides_reads_and_adds_exchanges() -> None:
+    one, four = times("h100", "llama-3.1-70b"), times("h100", "llama-3.1-70b", Mode(tensor_parallel=4))
+    known = constants()
+    latency = 2 * 80 * known.exchange_us / 1e6
+    moved = 2 * 80 * 64 * 1.5 * 8192 * 2 / (known.exchange_gb_s * 1e9)
+    assert four.seconds(64, 64, 640_000) == pytest.approx(one.seconds(64, 64, 640_000) / 4 + latency + moved, rel=1e-3)
+
+
+def test_steps_without_a_graph_have_a_floor() -> None:
+    change = {"eager_layer_us": 500.0, "piecewise_layer_us": 250.0}
+    eager = times("b200", "llama-3.1-8b", Mode(eager=True), **change)
+    assert eager.seconds(1, 1, 10) == pytest.approx(32 * 500e-6)
+    whole = times("b200", "llama-3.1-8b", **change)
+    assert whole.seconds(1, 1, 10) == times("b200", "llama-3.1-8b").seconds(1, 1, 10)
+    # A prompt's chunk beside decodes runs in pieces.
+    assert whole.seconds(2, 40, 10) == pytest.approx(32 * 250e-6)
+    few = times("b200", "llama-3.1-8b", Mode(graphs=Graphs((1, 2, 4))), **change)
+    assert few.seconds(4, 4, 10) < few.seconds(5, 5, 10) == pytest.approx(32 * 500e-6)
+
+
+def test_prefill_attention_grows_with_the_square() -> None:
+    step = Step()
+    step.requests, step.tokens, step.chunks, step.drafting = [], 4096, 1, 0
+    step.work = 4096 * 2048.0
+    whole = times("h100", "llama-3.1-8b")
+    step.requests = [None]  # type: ignore[list-item]
+    seconds = whole.of(step) - whole.seconds(1, 4096, 0, 0, 0)
+    assert seconds == pytest.approx(4 * 32 * 32 * 128 * 4096 * 2048 / 989e12, rel=1e-6)
+
+
+def test_captured_sizes_are_those_of_vllm() -> None:
+    usual = capture(max_num_seqs=256, max_num_batched_tokens=8192)
+    assert usual.sizes[:6] == (1, 2, 4, 8, 16, 24)
+    assert usual.sizes[-2:] == (496, 512)
+    assert len(usual.sizes) == 51
+    # Data-centre Blackwell goes to 1,024, few sequences to twice their number.
+    assert capture(max_num_seqs=1024, max_num_batched_tokens=16_384, blackwell=True).sizes[-1] == 1024
+    assert capture(max_num_seqs=10, max_num_batched_tokens=8192).sizes == (1, 2, 4, 8, 10, 16)
+    assert capture(max_num_seqs=64, max_num_batched_tokens=8192, largest=20).sizes == (1, 2, 4, 8, 16)
+    assert capture(max_num_seqs=64, max_num_batched_tokens=40, sizes=[64, 32, 3, 3]).sizes == (3, 32)
+    assert capture(max_num_seqs=64, max_num_batched_tokens=8192, mode="NONE").sizes == ()
+    # With two drafts a decode batch of whole sequences is padded to whole sequences.
+    drafted = capture(max_num_seqs=256, max_num_batched_tokens=8192, drafts=2)
+    assert {3, 6, 12, 24, 48, 510 // 3 // 8 * 8 * 3} <= set(drafted.sizes)
+    assert (drafted.padded(5, 15), drafted.padded(5, 14), drafted.padded(1, 600)) == (24, 16, 600)
+
+
+def test_every_figure_has_a_source_and_a_use() -> None:
+    assert set(figures()) == set(constants().__struct_fields__)
+    for name, figure in figures().items():
+        assert figure.source, name
+        assert figure.unit, name
+
+
+def test_assumptions_in_use_are_listed() -> None:
+    def names(*line: str) -> list[str]:
+        return [name for name, _, _ in assumptions(parse(line))]
+
+    assert names("--model", "llama-3.1-8b") == ["piecewise_layer_us"]
+    hybrid = ["--model", "nemotron-3.5-lightning-30b-a3b-nvfp4", "--gpu", "gb300-desk"]
+    assert names(*hybrid) == ["piecewise_layer_us", "state_triton"]
+    drafted = names(*hybrid, "--spec-method", "mtp", "--mamba-backend", "flashinfer", "--no-async-scheduling")
+    assert drafted == ["piecewise_layer_us", "cpu_step_ms", "cpu_sequence_us", "draft_pass_us", "state_flashinfer"]
+    looked = ["--model", "llama-3.1-8b", "--spec-method", "ngram", "--spec-tokens", "2"]
+    assert names(*looked)[-2:] == ["lookup_us", "acceptance_length"]
+    rows = {name: (value, source) for name, value, source in assumptions(parse(looked, {"OMP_NUM_THREADS": "8"}))}
+    assert rows["threads_factor"][0] == 2.0
+    assert rows["threads_factor"][1].startswith("assumed")
