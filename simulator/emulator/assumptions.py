@@ -11,7 +11,7 @@ def assumptions(settings: Settings) -> list[tuple[str, float, str]]:
     Values are those in use, a profile's where there is one; draft acceptance stands as mean tokens a step.
     """
     used = _in_use(settings)
-    values, fitted = settings.figures, set(settings.profile.constants if settings.profile else ())
+    values, fitted = settings.figures, set(settings.profile.figures if settings.profile else ())
     rows = [
         (name, getattr(values, name), figure.source)
         for name, figure in figures().items()

@@ -4,11 +4,15 @@ Nothing else in the emulator holds such a figure, so a report can list what a re
 """
 
 import tomllib
+from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
 import msgspec
 from msgspec import Struct
+
+from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.traces.errors import UsageError
 
 
 class Figure(Struct, frozen=True, forbid_unknown_fields=True):
@@ -56,3 +60,11 @@ def figures() -> dict[str, Figure]:
 def constants() -> Constants:
     """As shipped."""
     return msgspec.convert({name: figure.value for name, figure in figures().items()}, Constants)
+
+
+def replaced(values: Mapping[str, float]) -> Constants:
+    """As shipped but for some; UsageError for a name that there is not."""
+    for name in values:
+        if name not in figures():
+            raise UsageError(f"{name} is no figure of the step time{nearest(name, figures())}: see constants.toml.")
+    return msgspec.structs.replace(constants(), **values)

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from windtunnel.simulator.emulator import facts, flag_rules, memory
-from windtunnel.simulator.emulator.constants import Constants, constants
+from windtunnel.simulator.emulator.constants import Constants, constants, replaced
 from windtunnel.simulator.emulator.facts import GIB, Gpu, Reached
 from windtunnel.simulator.emulator.flag_parser import AUTO, parser
 from windtunnel.simulator.emulator.flag_words import sort
@@ -83,7 +83,7 @@ class Settings(Struct, frozen=True):
 
     @property
     def figures(self) -> Constants:
-        return self.profile.figures() if self.profile else constants()
+        return replaced(self.profile.figures) if self.profile else constants()
 
     @property
     def kv_tokens(self) -> int:
@@ -202,6 +202,7 @@ def _mode(
 
 def _graphs(known: argparse.Namespace, gpu: Gpu, tokens: int, seqs: int, drafted: Speculation | None) -> Graphs:
     config = known.compilation_config
+    sizes = known.cudagraph_capture_sizes or config.get("cudagraph_capture_sizes")
     return capture(
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
@@ -209,7 +210,7 @@ def _graphs(known: argparse.Namespace, gpu: Gpu, tokens: int, seqs: int, drafted
         blackwell=gpu.data_centre_blackwell,
         mode=flag_rules.graph_mode(known),
         largest=known.max_cudagraph_capture_size or config.get("max_cudagraph_capture_size"),
-        sizes=known.cudagraph_capture_sizes or config.get("cudagraph_capture_sizes"),
+        sizes=map(int, sizes) if sizes else None,
     )
 
 
@@ -233,6 +234,8 @@ def _blocks(
         tensor_parallel=mode.tensor_parallel,
         max_num_seqs=seqs,
         max_num_batched_tokens=tokens,
+        draft=mode.speculation.draft if mode.speculation else None,
+        memory_bytes=known.kv_cache_memory_bytes,
     )
 
 
