@@ -12,6 +12,9 @@ from windtunnel.simulator.emulator.metrics import Metrics
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Output
 
+TICK_NS = 1_500_000
+"""Lateness that is no sign of an overloaded machine: timers tick in milliseconds, and tokens must not come early."""
+
 Sink = Callable[[Output], None]
 """Where a request's outputs go; called as they come, must not block."""
 
@@ -22,6 +25,10 @@ class Engine:
         self.metrics = metrics
         self.late_ns = 0
         """Worst delay between a step's end and its tokens going out."""
+        self.steps_ns = 0
+        """Length of all steps together."""
+        self.behind_ns = 0
+        """By how much tokens went out late, all steps together, beyond what a timer's tick explains."""
         self._clock = clock
         self._loop = loop
         self._sinks: dict[Request, Sink] = {}
@@ -36,9 +43,10 @@ class Engine:
 
     def submit(self, request: Request, sink: Sink) -> None:
         self._sinks[request] = sink
-        idle = self.core.due is None
-        self.core.submit(request, self._clock())
-        if idle:
+        idle, now = self.core.due is None, self._clock()
+        self.core.submit(request, now)
+        if idle and self.core.due is not None:
+            self.steps_ns += self.core.due - now
             self._arm()
 
     def abort(self, request: Request) -> None:
@@ -57,15 +65,19 @@ class Engine:
 
     def _fire(self) -> None:
         self._timer = None
-        core, sinks = self.core, self._sinks
-        while core.due is not None and core.due <= (now := self._clock()):
-            self.late_ns = max(self.late_ns, now - core.due)
+        core, sinks, due, now = self.core, self._sinks, self.core.due, self._clock()
+        if due is not None and due <= now:
+            self.late_ns = max(self.late_ns, now - due)
+            self.behind_ns += max(0, now - due - TICK_NS)
             turn = core.turn()
+            if core.due is not None:
+                self.steps_ns += core.due - due
             self.metrics.turn(turn)
             for output in turn.outputs:
                 sink = sinks.pop(output.request) if output.finished else sinks.get(output.request)
                 if sink is not None:
                     sink(output)
+        # One step a round of the loop: requests get in between even where the machine cannot keep up.
         self._arm()
 
     def _arm(self) -> None:

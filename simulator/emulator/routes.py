@@ -92,10 +92,10 @@ class Server:
         wire = ChatWire(
             style, self._generator.pieces, begun.request.key, begun.created, model, prompt=shown, call=begun.call
         )
-        return await self._generator.stream(http, begun.request, wire)
+        return await self._generator.stream(http, begun, wire)
 
     async def _whole(self, begun: Begun, style: Style, model: str) -> web.Response:
-        finish, text = await self._generator.whole(begun.request)
+        finish, text = await self._generator.whole(begun)
         request, call = begun.request, begun.call
         ids = request.output
         prompt_ids = begun.prompt.tolist() if style.token_ids else None

@@ -65,7 +65,8 @@ class Generator:
         call = drawn(prompt, seed, rate, ask.tools or (), self.tokenizer)
         return None if call is None or len(call) < least else call
 
-    async def stream(self, http: web.Request, request: Request, wire: Wire) -> web.StreamResponse:
+    async def stream(self, http: web.Request, begun: Begun, wire: Wire) -> web.StreamResponse:
+        request = begun.request
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
         response.enable_chunked_encoding()
         await response.prepare(http)
@@ -89,11 +90,13 @@ class Generator:
             await done
         finally:
             self.engine.abort(request)
+            self._parsed(begun, "streaming")
         await response.write_eof()
         return response
 
-    async def whole(self, request: Request) -> tuple[FinishReason, str]:
+    async def whole(self, begun: Begun) -> tuple[FinishReason, str]:
         """The answer of a request that is not streamed: why it ended, and its text."""
+        request = begun.request
         done: asyncio.Future[FinishReason] = asyncio.get_running_loop().create_future()
 
         def sink(output: Output) -> None:
@@ -105,7 +108,22 @@ class Generator:
             finish = await done
         finally:
             self.engine.abort(request)
+            self._parsed(begun, "non_streaming")
         return finish, self.tokenizer.decode(request.output)
+
+    def _parsed(self, begun: Begun, mode: str) -> None:
+        """A vLLM with a tool parser counts its looks: at each token of a stream, at a whole answer once."""
+        parsed, key = self.engine.metrics.parsed, begun.request.key
+        if parsed is None or key.startswith("cmpl-"):
+            return
+        kind = "responses" if key.startswith("resp_") else "chat_completions"
+        looks, calls = len(begun.request.output), 0
+        if begun.call is not None:
+            calls = sum(1 for text in begun.call.shown[:looks] if text)
+        if mode == "non_streaming":
+            looks, calls = 1, min(1, calls)
+        for outcome, count in (("tool_call", calls), ("no_tool_call", looks - calls)):
+            parsed[mode, outcome, kind] = parsed.get((mode, outcome, kind), 0) + count
 
 
 def chat_ident(headers: Mapping[str, str]) -> str:

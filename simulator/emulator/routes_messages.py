@@ -38,8 +38,8 @@ class Messages:
         details = generator.settings.prompt_details
         if ask.stream:
             wire = MessagesWire(generator.pieces, begun, model, details=details)
-            return await generator.stream(http, begun.request, wire)
-        finish, text = await generator.whole(begun.request)
+            return await generator.stream(http, begun, wire)
+        finish, text = await generator.whole(begun)
         return answer(messages_body(begun, model, finish, text, details=details))
 
     async def count_tokens(self, http: web.Request) -> web.Response:

@@ -57,12 +57,12 @@ class Responses:
         begun = generator.begin_chat(chat, ident, limit="max_output_tokens")
         blank = blank_body(ask, ident, model, int(time()), begun.request.max_tokens)
         if not ask.stream:
-            _, text = await generator.whole(begun.request)
+            _, text = await generator.whole(begun)
             body = finished_body(blank, begun.request, _items(begun, text))
             self._keep(ask, before, body)
             return answer(body)
         wire = ResponsesWire(generator.pieces, blank, call=begun.call)
-        response = await generator.stream(http, begun.request, wire)
+        response = await generator.stream(http, begun, wire)
         self._keep(ask, before, finished_body(blank, begun.request, wire.items))
         return response
 

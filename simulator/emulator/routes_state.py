@@ -1,5 +1,7 @@
 """Routes that tell about the engine, and the one that empties its prefix cache."""
 
+import os
+import secrets
 from time import time
 from typing import Any
 
@@ -9,6 +11,19 @@ from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings
 from windtunnel.simulator.emulator.routes_generate import answer
 from windtunnel.simulator.emulator.steptime import ERROR_BAR
+
+_PERMISSION = {
+    "object": "model_permission",
+    "allow_create_engine": False,
+    "allow_sampling": True,
+    "allow_logprobs": True,
+    "allow_search_indices": False,
+    "allow_view": True,
+    "allow_fine_tuning": False,
+    "organization": "*",
+    "group": None,
+    "is_blocking": False,
+}
 
 
 class State:
@@ -24,8 +39,10 @@ class State:
         router.add_get("/version", self.version)
         router.add_get("/metrics", self.metrics)
         router.add_get("/load", self.load)
-        router.add_get("/server_info", self.server_info)
-        router.add_post("/reset_prefix_cache", self.reset_prefix_cache)
+        # vLLM has these two with VLLM_SERVER_DEV_MODE=1 only; here they are there unless it is 0.
+        if os.environ.get("VLLM_SERVER_DEV_MODE") != "0":
+            router.add_get("/server_info", self.server_info)
+            router.add_post("/reset_prefix_cache", self.reset_prefix_cache)
 
     async def health(self, _: web.Request) -> web.Response:
         return web.Response()
@@ -41,6 +58,7 @@ class State:
             "root": self._settings.model.name,
             "parent": None,
             "max_model_len": self._settings.limits.max_model_len,
+            "permission": [_PERMISSION | {"id": f"modelperm-{secrets.token_hex(8)}", "created": self._started}],
         }
         return answer({"object": "list", "data": [{"id": name} | shared for name in self._settings.served]})
 
@@ -48,10 +66,21 @@ class State:
         return answer({"server_load": self._engine.in_flight if self._settings.load_tracking else 0})
 
     async def metrics(self, _: web.Request) -> web.Response:
-        # Beside vLLM's names: how late this process handed out a step at worst. Large: the machine was too slow for it.
-        late = f"# TYPE windtunnel:step_late_seconds gauge\nwindtunnel:step_late_seconds {self._engine.late_ns / 1e9}\n"
-        page = self._engine.metrics.page() + late
+        page = self._engine.metrics.page() + self._lateness()
         return web.Response(body=page.encode(), headers={"Content-Type": "text/plain; version=1.0.0; charset=utf-8"})
+
+    def _lateness(self) -> str:
+        """Beside vLLM's names: whether this machine holds the pace that the model of the GPU sets."""
+        engine = self._engine
+        rows = (
+            ("step_late_seconds", "gauge", "Worst delay between a step's end and its tokens.", engine.late_ns),
+            ("step_seconds_total", "counter", "Length of all steps, as modelled.", engine.steps_ns),
+            ("step_behind_seconds_total", "counter", "Delays beyond a timer's tick, summed.", engine.behind_ns),
+        )
+        return "".join(
+            f"# HELP windtunnel:{name} {text}\n# TYPE windtunnel:{name} {kind}\nwindtunnel:{name} {ns / 1e9}\n"
+            for name, kind, text, ns in rows
+        )
 
     async def reset_prefix_cache(self, http: web.Request) -> web.Response:
         preempt = http.query.get("reset_running_requests", "").lower() in ("true", "1")
@@ -84,6 +113,12 @@ def describe(settings: Settings) -> dict[str, Any]:
             "cache_dtype": settings.kv_dtype,
             "gpu_memory_utilization": settings.utilization,
             "enable_prefix_caching": limits.enable_prefix_caching,
+            "prefix_caching_hash_algo": "sha256",
+            "prefix_match_unit": None,
+            "sliding_window": limits.window or None,
+            "mamba_cache_mode": settings.mamba_mode,
+            "mamba_ssm_cache_dtype": settings.mode.ssm_dtype,
+            "num_cpu_blocks": None,
         },
         "scheduler_config": {
             "max_num_seqs": limits.max_num_seqs,
@@ -96,8 +131,13 @@ def describe(settings: Settings) -> dict[str, Any]:
             "watermark": limits.watermark,
         },
         "parallel_config": {"tensor_parallel_size": settings.tensor_parallel},
-        "speculative_config": None,
+        "speculative_config": _speculative(settings),
     }
+
+
+def _speculative(settings: Settings) -> dict[str, Any] | None:
+    drafted = settings.speculation
+    return None if drafted is None else {"method": drafted.method, "num_speculative_tokens": drafted.k}
 
 
 def labels(settings: Settings) -> dict[str, Any]:
@@ -109,9 +149,9 @@ def labels(settings: Settings) -> dict[str, Any]:
         "gpu_source": settings.gpu.source,
         "model": settings.model.name,
         "model_source": settings.model.source,
-        "fit": settings.gpu.reached.fit,
-        "calibrated": False,
+        "fit": settings.reached.fit,
+        "calibrated": settings.profile is not None,
         "unverified": list(settings.unverified),
-        "error_bar": ERROR_BAR,
+        "error_bar": ERROR_BAR if settings.profile is None else None,
         "ignored_flags": list(settings.ignored),
     }

@@ -12,14 +12,12 @@ from typing import Any
 
 from aiohttp import web
 
-from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.build import core_of
 from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
 from windtunnel.simulator.emulator.metrics import Metrics
 from windtunnel.simulator.emulator.routes import Server
-from windtunnel.simulator.emulator.routes_state import describe
-from windtunnel.simulator.emulator.scheduler import Scheduler
-from windtunnel.simulator.emulator.steptime import ERROR_BAR, StepTime
+from windtunnel.simulator.emulator.routes_state import describe, labels
 from windtunnel.simulator.emulator.tokenizer import builtin
 from windtunnel.traces.errors import EngineError, UsageError
 
@@ -48,10 +46,10 @@ def main(argv: Sequence[str]) -> int:
 
 def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> tuple[Engine, web.Application]:
     """The engine and its routes on a loop."""
-    scheduler = Scheduler(settings.limits)
-    steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached, figures=settings.figures)
-    core = Core(scheduler, steptime, asynchronous=settings.asynchronous)
-    metrics = Metrics(scheduler, settings.served[0], describe(settings)["cache_config"])
+    core = core_of(settings)
+    metrics = Metrics(core.scheduler, settings.served[0], describe(settings)["cache_config"])
+    if settings.auto_tools:
+        metrics.parsed = {}
     engine = Engine(core, metrics, perf_counter_ns, loop)
     return engine, Server(settings, engine, builtin()).application()
 
@@ -86,8 +84,11 @@ async def _serve(settings: Settings) -> int:
 def _introduce(settings: Settings) -> None:
     limits, model = settings.limits, settings.model
     _log("INFO", f"vLLM API server version {VLLM_VERSION}, emulated: no GPU is used and times are modelled.")
+    told = labels(settings)
     sources = f" Unverified: {', '.join(settings.unverified)}." if settings.unverified else ""
-    _log("INFO", f"Emulating {model.name} on {settings.gpu.name}, uncalibrated, +-{ERROR_BAR:.0%}.{sources}")
+    fit = "calibrated" if told["calibrated"] else "uncalibrated"
+    bar = "error not known" if told["error_bar"] is None else f"+-{told['error_bar']:.0%}"
+    _log("INFO", f"Emulating {model.name} on {settings.gpu.name}, {fit}, {bar}.{sources}")
     if settings.ignored:
         _log("WARNING", f"Accepted and not modelled: {', '.join(settings.ignored)}")
     _log("INFO", f"Available KV cache memory: {settings.kv_tokens * model.kv_bytes / (1 << 30):.2f} GiB")
