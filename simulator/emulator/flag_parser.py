@@ -31,7 +31,7 @@ def parser() -> Parser:
     boolean = argparse.BooleanOptionalAction
     p = Parser(prog="windtunnel engine", allow_abbrev=False, description="vLLM's V1 engine, emulated. No GPU needed.")
     p.add_argument("model_tag", nargs="?", metavar="MODEL", help="same as --model")
-    p.add_argument("--gpu", default="B200", help=f"GPU to emulate, or a file: {', '.join(facts.gpus())}")
+    p.add_argument("--gpu", help=f"GPU to emulate (B200), or a file: {', '.join(facts.gpus())}")
     p.add_argument("--model", help=f"model to emulate (gpt-oss-120b), or a folder: {', '.join(facts.models())}")
     p.add_argument("--profile", metavar="FILE", help="constants that `windtunnel calibrate` fitted")
     p.add_argument("--tool-calls", type=float, default=0.0, metavar="SHARE", help="answers that call a tool, 0 to 1")

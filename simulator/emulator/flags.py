@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.simulator.emulator import facts, flag_rules, memory
 from windtunnel.simulator.emulator.constants import Constants, constants, replaced
@@ -107,7 +108,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
     words = sort(argv, p.flags)
     known = p.parse_args(words.modelled)
     flag_rules.ranges(known)
-    gpu = facts.gpu(known.gpu)
+    profile = load(Path(known.profile)) if known.profile else None
+    gpu = _gpu(known.gpu, profile)
     name = known.model or known.model_tag or "gpt-oss-120b"
     model = _model(known, name)
     flag_rules.parallel(known, model)
@@ -155,13 +157,33 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         ignored=(*words.ignored, *_unused(known)),
         tokenizer=known.tokenizer,
         tool_calls=known.tool_calls,
-        profile=load(Path(known.profile)) if known.profile else None,
+        profile=profile,
         mamba_mode="align" if model.recurrent and known.enable_prefix_caching else "none",
     )
 
 
+def _gpu(name: str | None, profile: Profile | None) -> Gpu:
+    """The one that is named, else that of the profile; a profile is good for its own GPU only."""
+    gpu = facts.gpu(name or (profile.gpu if profile else "B200"))
+    if profile is not None and profile.gpu in facts.gpus() and facts.gpus()[profile.gpu].name != gpu.name:
+        raise UsageError(f"--profile is of {profile.gpu} and cannot be used with --gpu {name}: leave one of them out.")
+    if profile is not None:
+        replaced(profile.figures)
+    return gpu
+
+
 def _model(known: argparse.Namespace, name: str) -> Model:
-    return facts.model(name).quantised(known.quantization)
+    model = facts.model(name).quantised(known.quantization)
+    if not known.disable_sliding_window or not model.window:
+        return model
+    # Without windows, vLLM serves no further than one.
+    return replace(
+        model,
+        full_layers=model.full_layers + model.window_layers,
+        window=0,
+        window_layers=0,
+        max_model_len=min(model.max_model_len, model.window),
+    )
 
 
 def _batch(known: argparse.Namespace, gpu: Gpu, model: Model) -> tuple[int, int]:

@@ -171,15 +171,12 @@ def _recurrent(text: Config, layers: int) -> Recurrent | None:
 
 
 def _longest(text: Config) -> int:
-    """max_position_embeddings, stretched where the scaling of rotary embeddings says so, as vLLM derives it."""
+    """The length as vLLM 0.32 derives it: scaling of rotary embeddings counts but where the file has it scaled."""
     longest = _count(text, "max_position_embeddings", "model_max_length", "max_sequence_length", "seq_length")
     scaling = text.get("rope_parameters") or text.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind == "yarn" and (original := scaling.get("original_max_position_embeddings")):
-        return int(original * scaling.get("factor", 1))
-    if kind in ("linear", "dynamic"):
-        return int(longest * scaling.get("factor", 1))
-    return longest
+    scaled = kind in ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope")
+    return longest if scaled else int(longest * scaling.get("factor", 1))
 
 
 def _window(text: Config) -> int:

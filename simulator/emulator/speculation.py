@@ -260,7 +260,7 @@ def rows() -> tuple[Row, ...]:
 def table_acceptance(method: str, model: str, k: int) -> tuple[tuple[float, ...], str]:
     """Conditional acceptance at each of `k` positions for a model of that name, and where it comes from."""
     of_method = [row for row in rows() if row.method == method]
-    row = next((row for row in of_method if row.models and model.lower().startswith(row.models)), None)
+    row = next((row for row in of_method if any(part in model.lower() for part in row.models)), None)
     row = row or next(row for row in of_method if not row.models)
     return positions(row.lengths, k), row.source
 

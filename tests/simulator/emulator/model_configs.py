@@ -20,6 +20,13 @@ NEMOTRON: dict[str, Any] = {
     "max_position_embeddings": 262144,
     "tie_word_embeddings": False,
 }
+MIXED = {
+    "quant_method": "modelopt",
+    "quant_algo": "MIXED_PRECISION",
+    "quantized_layers": {"backbone.layers.1.mixer.experts.0.up_proj": {"quant_algo": "NVFP4"}},
+    "kv_cache_scheme": {"num_bits": 8, "type": "float"},
+    "ignore": ["mtp*"],
+}
 NANO_CONFIG: dict[str, Any] = NEMOTRON | {
     "hidden_size": 2688,
     "num_hidden_layers": 52,
@@ -34,13 +41,7 @@ LIGHTNING_CONFIG: dict[str, Any] = NANO_CONFIG | {
     "max_position_embeddings": 1048576,
     "num_nextn_predict_layers": 1,
     "mtp_hybrid_override_pattern": "*E",
-    "quantization_config": {
-        "quant_method": "modelopt",
-        "quant_algo": "MIXED_PRECISION",
-        "quantized_layers": {"backbone.layers.1.mixer.experts.0.up_proj": {"quant_algo": "NVFP4"}},
-        "kv_cache_scheme": {"num_bits": 8, "type": "float"},
-        "ignore": ["mtp*"],
-    },
+    "quantization_config": MIXED,
 }
 SUPER_CONFIG: dict[str, Any] = NEMOTRON | {
     "hidden_size": 4096,
@@ -194,6 +195,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "nemotron-3-nano-30b-a3b": NANO_CONFIG,
     "nemotron-3.5-lightning-30b-a3b-nvfp4": LIGHTNING_CONFIG,
     "nemotron-3-super-120b-a12b": SUPER_CONFIG,
+    "nemotron-3-super-120b-a12b-nvfp4": SUPER_CONFIG | {"quantization_config": MIXED},
     "qwen3-coder-30b-a3b": QWEN3_30B | {"max_position_embeddings": 262144},
     "qwen3-30b-a3b": QWEN3_30B,
     "qwen3.5-27b": QWEN35_27B,
