@@ -84,6 +84,25 @@ class BlockPool:
             found.append(block)
         return found
 
+    def get(self, key: int) -> int | None:
+        """The block that a lookup of this hash finds."""
+        return self._first.get(key) if self.caching else None
+
+    def key_of(self, block: int) -> int | None:
+        """The hash that finds a block."""
+        return self._hash[block]
+
+    def put(self, block: int, key: int) -> None:
+        """Make a block findable by this hash alone."""
+        if self._hash[block] != key:
+            self.forget(block)
+            self.cache([block], [key])
+
+    def forget(self, block: int) -> None:
+        """A block is no longer findable."""
+        if self._hash[block] is not None:
+            self._forget(block)
+
     def count_free(self, blocks: Iterable[int]) -> int:
         """How many of `blocks` have no holder and so sit in the free queue."""
         references = self.references

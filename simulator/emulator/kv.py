@@ -22,7 +22,8 @@ class Hit(Struct, frozen=True):
     """What the prefix cache holds of a waiting request; nothing is held for it yet."""
 
     tokens: int
-    blocks: list[int]
+    blocks: list[list[int]]
+    """Of each group."""
 
 
 class KvCache:
@@ -49,14 +50,14 @@ class KvCache:
         blocks = self.pool.find(request.hashes, (request.known - 1) // self._size)
         if self._drops and blocks:
             blocks.pop()
-        return Hit(len(blocks) * self._size, blocks)
+        return Hit(len(blocks) * self._size, [blocks])
 
     def admit(self, request: Request, hit: Hit, new: int, *, beside: bool) -> bool:
         """Give a waiting request what was hit and room for `new` more tokens, or nothing.
 
         `beside`: other requests run, so that the watermark is kept free.
         """
-        size, free, hits = self._size, self.pool.free_count, hit.blocks
+        size, free, hits = self._size, self.pool.free_count, hit.blocks[0]
         kept = self._watermark if beside else 0
         revived = self.pool.count_free(hits)
         known = min(request.known, self._longest)
@@ -142,8 +143,3 @@ class KvCache:
     def _needed(self, tokens: int) -> int:
         """Blocks for `tokens` tokens and the lookahead behind them."""
         return -(-min(tokens + self._lookahead, self._longest) // self._size)
-
-
-def cache_of(limits: "Limits") -> KvCache:
-    """The KV cache of a model with these groups."""
-    return KvCache(limits)

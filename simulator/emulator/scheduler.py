@@ -8,7 +8,7 @@ many equal decode steps at once. Rules are those of vLLM 0.32 (v1/core/sched); e
 from bisect import insort
 from collections import deque
 
-from windtunnel.simulator.emulator.kv import cache_of
+from windtunnel.simulator.emulator.kv_grouped import cache_of
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Counters, Limits, Output, Step
 

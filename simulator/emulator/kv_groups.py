@@ -1,0 +1,316 @@
+"""The rules of one KV group: what a hit needs, which blocks a request holds, which become free or findable.
+
+Full attention keeps every block. A window keeps the blocks it still sees; those before it are given back, and the null
+block stands in their place. A Mamba layer needs its last state only: its table is as long as the text in blocks, and
+all but the states that are in use or kept for later requests are null. Rules are those of vLLM 0.32
+(v1/core/single_type_kv_cache_manager.py).
+"""
+
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
+
+from windtunnel.simulator.emulator.blocks import NULL_BLOCK, BlockPool
+from windtunnel.simulator.emulator.kv_layout import Group
+
+_NEVER = 1 << 62
+
+
+class Rules(Struct, frozen=True):
+    """What all groups of an engine share; tokens."""
+
+    unit: int
+    """Of a request's hashes."""
+    align: int
+    """Hits are multiples of this."""
+    retention: int | None
+    longest: int
+    drops: bool
+    """The last matched block is computed again."""
+    first_full: int
+    """Place of the first group of full attention; 0 without."""
+
+
+class Table:
+    """The blocks of one request in one group."""
+
+    __slots__ = ("allocated", "blocks", "cached", "checkpoint", "kept", "last", "retired")
+
+    def __init__(self) -> None:
+        self.blocks: list[int] = []
+        self.cached = 0
+        """Leading blocks that were offered to the prefix cache."""
+        self.retired = 0
+        """Leading blocks that were given back."""
+        self.allocated = False
+        """Mamba: blocks were taken, not only hit."""
+        self.last: int | None = None
+        """Mamba: place of the state that the last step started from."""
+        self.checkpoint: tuple[int, int] | None = None
+        """Mamba: the state to be kept from inside this step's chunk: after how many tokens, and its place."""
+        self.kept: tuple[int, int] | None = None
+        """Mamba: the last checkpoint that stayed findable."""
+
+
+def checkpoint_of(tokens: int, unit: int, *, drops: bool) -> int:
+    """The last position in `tokens` tokens whose Mamba state a later request can start from.
+
+    One token at least is computed again. Where the last matched block is dropped, that one is.
+    """
+    return max(0, tokens // unit * unit - unit if drops else (tokens - 1) // unit * unit)
+
+
+class FullGroup:
+    """Every block is kept; the base of the other kinds."""
+
+    def __init__(self, pool: BlockPool, ident: int, group: Group, rules: Rules) -> None:
+        self.pool = pool
+        self.ident = ident
+        self.group = group
+        self.rules = rules
+        self.size = group.block_size
+        self.drops = False
+        """The last matched block is dropped in this group."""
+        self.cap = _NEVER
+        """Most blocks one request holds."""
+        self._scale = self.size // rules.unit
+        self._mask = (ident - rules.first_full) * 0x1E37_79B9_7F4A_7C15
+        """Keeps the groups' entries in the prefix cache apart."""
+
+    def bound(self, in_flight: int) -> None:
+        """At most `in_flight` tokens are scheduled and have not returned."""
+
+    # The prefix cache.
+
+    def key(self, hashes: Sequence[int], block: int) -> int:
+        return hashes[(block + 1) * self._scale - 1] ^ self._mask
+
+    def cached(self, hashes: Sequence[int], block: int, peers: Sequence["FullGroup"]) -> list[int] | None:
+        """The cached block of that place for each of `peers`, or None where one lacks it."""
+        found: list[int] = []
+        for peer in peers:
+            held = self.pool.get(peer.key(hashes, block))
+            if held is None:
+                return None
+            found.append(held)
+        return found
+
+    def lookup(
+        self, hashes: Sequence[int], most: int, peers: Sequence["FullGroup"], *, drop: bool
+    ) -> tuple[list[list[int]], int]:
+        """The longest hit within `most` tokens that all `peers` (groups of this very shape) share: blocks, tokens."""
+        runs: list[list[int]] = [[] for _ in peers]
+        if len(peers) == 1 and self._scale == 1 and not self._mask:
+            runs = [self.pool.find(hashes, most // self.size)]
+        else:
+            for block in range(min(most // self.size, len(hashes) // self._scale)):
+                found = self.cached(hashes, block, peers)
+                if found is None:
+                    break
+                for run, held in zip(runs, found, strict=True):
+                    run.append(held)
+        hit = len(runs[0]) * self.size
+        if drop and hit:
+            hit -= self.size
+        hit -= hit % self.rules.align
+        for run in runs:
+            del run[hit // self.size :]
+        return runs, hit
+
+    def mask(self, start: int, stop: int, boundaries: Sequence[int]) -> list[bool] | None:  # noqa: ARG002
+        """Which of the blocks `start` to `stop - 1` can ever serve a hit; None: all."""
+        return None
+
+    def offer(self, table: Table, hashes: Sequence[int], tokens: int, boundaries: Sequence[int]) -> list[int]:
+        """The first `tokens` tokens are final: their full blocks become findable. Keys of those that now are."""
+        start, stop = table.cached, tokens // self.size
+        if start >= stop:
+            return []
+        mask = self.mask(start, stop, boundaries)
+        keys: list[int] = []
+        for place in range(start, stop):
+            block = table.blocks[place]
+            if block == NULL_BLOCK or (mask is not None and not mask[place - start]):
+                continue
+            key = self.key(hashes, place)
+            self.pool.put(block, key)
+            keys.append(key)
+        table.cached = stop
+        return keys
+
+    def findable(self, table: Table) -> int:
+        """How many leading tokens of a request are known to the prefix cache, tokens."""
+        for place in range(len(table.blocks) - 1, -1, -1):
+            block = table.blocks[place]
+            key = None if block == NULL_BLOCK else self.pool.key_of(block)
+            if key is None:
+                continue
+            kept = table.kept
+            return kept[0] if kept is not None and kept[1] == place else (place + 1) * self.size
+        return 0
+
+    # Blocks.
+
+    def unseen(self, computed: int) -> int:
+        """Leading tokens that the token after `computed` ones does not see."""
+        return 0 * computed
+
+    def needs(
+        self, table: Table, hits: Sequence[int], room: int, main: int, computed: int, *, whole: bool, end: int
+    ) -> int:
+        """Blocks that leave the free queue for `room` tokens with `hits` found.
+
+        `main`: the same without lookahead; `whole`: asked for the whole prompt, before the request is admitted;
+        `end`: where its prefill ends, 0 where that does not matter.
+        """
+        del main, end
+        wanted = -(-room // self.size)
+        if whole:
+            wanted = min(wanted, self.cap)
+        if table.blocks:
+            return max(wanted - len(table.blocks), 0)
+        before = self.unseen(computed) // self.size
+        return max(wanted - max(before, len(hits)), 0) + self._revived(hits[before:] if before > 0 else hits)
+
+    def adopt(self, table: Table, hits: Sequence[int], computed: int) -> None:
+        """Hold what was hit, `computed` tokens of it."""
+        before = max(0, self.unseen(computed) // self.size)
+        kept = hits[before:]
+        self.pool.hold([block for block in kept if block != NULL_BLOCK])
+        table.blocks = [NULL_BLOCK] * before + list(kept)
+        table.cached = len(table.blocks)
+
+    def extend(self, table: Table, room: int, main: int) -> None:
+        """Take the blocks that `needs` counted."""
+        del main
+        lacking = -(-room // self.size) - len(table.blocks)
+        if lacking > 0:
+            table.blocks += self.pool.take(lacking)
+
+    def retire(self, table: Table, processed: int) -> None:
+        """Give back what no step after `processed` tokens reads."""
+
+    def free(self, table: Table) -> None:
+        self.pool.release([block for block in reversed(table.blocks) if block != NULL_BLOCK])
+
+    def taken(self, table: Table, room: int, main: int) -> int:
+        """At most so many blocks are taken up to `room` tokens, one step after the other."""
+        del main
+        return max(0, -(-room // self.size) - len(table.blocks))
+
+    # Until when nothing happens.
+
+    def full_at(self, table: Table, lookahead: int) -> int:
+        """Most computed tokens for which no block is lacking."""
+        return len(table.blocks) * self.size - lookahead
+
+    def retires_at(self, table: Table) -> int:
+        """Processed tokens from which on `retire` does something."""
+        del table
+        return _NEVER
+
+    def offers_at(self, table: Table) -> int:
+        """Final tokens from which on `offer` does something."""
+        return (table.cached + 1) * self.size
+
+    def _revived(self, hits: Iterable[int]) -> int:
+        return self.pool.count_free(block for block in hits if block != NULL_BLOCK)
+
+
+class WindowGroup(FullGroup):
+    """Blocks before the window are given back; a hit needs those of the last window only."""
+
+    def bound(self, in_flight: int) -> None:
+        self.cap = -(-min(self.group.window - 1 + in_flight, self.rules.longest) // self.size) + 1
+
+    def lookup(
+        self, hashes: Sequence[int], most: int, peers: Sequence[FullGroup], *, drop: bool
+    ) -> tuple[list[list[int]], int]:
+        size, align = self.size, self.rules.align
+        need = -(-(self.group.window - 1) // size) + drop
+        run: list[list[int]] = []
+        """Cached blocks in a row, the last first."""
+        for block in range(most // size - 1, -1, -1):
+            found = self.cached(hashes, block, peers)
+            if found is None:
+                run = []
+                continue
+            if not run and (block + 1 - drop) * size % align:
+                continue
+            run.append(found)
+            if len(run) >= need:
+                stop = length = block + len(run)
+                break
+        else:
+            # What reaches back to the first token is a hit without being as long as a window.
+            stop = length = len(run)
+            while length * size % align:
+                length -= 1
+        if drop and length:
+            length -= 1
+            while length * size % align:
+                length -= 1
+        nulls = [NULL_BLOCK] * (stop - len(run))
+        return [(nulls + [found[i] for found in reversed(run)])[:length] for i in range(len(peers))], length * size
+
+    def mask(self, start: int, stop: int, boundaries: Sequence[int]) -> list[bool] | None:
+        size, align, retention = self.size, self.rules.align, self.rules.retention
+        if align % size:
+            return None
+        # Where the last block is dropped, one block past a boundary is matched too.
+        past = int(self.drops)
+        need = -(-(self.group.window - 1) // size) + past
+        segment = (align if retention is None else retention) // size
+        if segment and need >= segment:
+            return None
+        mask = [
+            bool(segment) and place >= past and (place - past) % segment >= segment - need
+            for place in range(start, stop)
+        ]
+        if retention is not None:
+            for boundary in boundaries:
+                right = boundary // align * align // size + past
+                for place in range(max(start, right - need), min(stop, right)):
+                    mask[place - start] = True
+        return mask
+
+    def unseen(self, computed: int) -> int:
+        return max(0, computed - self.group.window + 1)
+
+    def retire(self, table: Table, processed: int) -> None:
+        blocks, stop = table.blocks, min(self.unseen(processed) // self.size, len(table.blocks))
+        if stop <= table.retired:
+            return
+        gone: list[int] = []
+        for place in range(stop - 1, -1, -1):
+            if blocks[place] == NULL_BLOCK:
+                break
+            gone.append(blocks[place])
+            blocks[place] = NULL_BLOCK
+        self.pool.release(gone)
+        table.retired = stop
+
+    def retires_at(self, table: Table) -> int:
+        return (table.retired + 1) * self.size + self.group.window - 1
+
+
+class StateGroup(FullGroup):
+    """Mamba without prefix caching: one state, and one for each draft token."""
+
+    def __init__(self, pool: BlockPool, ident: int, group: Group, rules: Rules) -> None:
+        super().__init__(pool, ident, group, rules)
+        self._more = group.speculative_blocks * self.size
+
+    def needs(
+        self, table: Table, hits: Sequence[int], room: int, main: int, computed: int, *, whole: bool, end: int
+    ) -> int:
+        return super().needs(table, hits, room + self._more, main, computed, whole=whole, end=end)
+
+    def extend(self, table: Table, room: int, main: int) -> None:
+        super().extend(table, room + self._more, main)
+
+    def taken(self, table: Table, room: int, main: int) -> int:
+        return super().taken(table, room + self._more, main)
+
+    def full_at(self, table: Table, lookahead: int) -> int:
+        return super().full_at(table, lookahead) - self._more
