@@ -10,13 +10,17 @@ LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0
 
-.PHONY: demo test test-agents fuzz bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
+.PHONY: demo test golden test-agents fuzz bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
 
 demo: $(VENV)/.runtime $(LINKED)
 	@$(BIN)/windtunnel watch --agents 32 --warmup 1 --duration 45 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
 
 test: $(VENV)/.dev $(LINKED)
 	$(BIN)/python -m pytest -m "not vllm and not agents"
+
+# The event streams of the ten small virtual runs, written anew: the commit that changes them says why.
+golden: $(VENV)/.dev $(LINKED)
+	WINDTUNNEL_GOLDEN=write $(BIN)/python -m pytest tests/simulator/virtual/test_golden.py
 
 # Real coding agents through the recording proxy, on a scripted model: some ten minutes. Installed here from npm
 # (1 GB), unless CLIENTS_HOME says where they are; skips itself where the scripts or npm are absent.

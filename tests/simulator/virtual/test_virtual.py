@@ -1,0 +1,209 @@
+"""A virtual run is the same for the same seed, and it counts as a run over HTTP does."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from windtunnel.agents import events as ev
+from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.emulator.serve import build
+from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.run import execute
+from windtunnel.simulator.run.virtual import run_id_of, virtual_run
+from windtunnel.traces.errors import UsageError
+from windtunnel.traces.format import write_trace
+
+from ..run.conftest import Sketch, chain  # noqa: TID252 -- tests are no package
+from .conftest import SMALL, config_of, loaded
+
+PROVENANCE = {"wall_clock", "pid", "host", "python", "windtunnel", "argv", "config"}
+
+
+def busy(count=4, calls=8):
+    """Sessions that share their front and wait for tools."""
+    return [chain(f"t{n}", calls, wait=0.4 + n / 3, out=30 + 7 * n, system=900, user=200) for n in range(count)]
+
+
+def forked():
+    """A session whose second call starts a sub-agent that the fourth waits for."""
+    sketch = Sketch("fork", system=600, user=80)
+    sketch.call()
+    second = sketch.call(("tool", 0.5))
+    thread = sketch.thread(second, delay=0.2)
+    sketch.call(thread=thread, out=60)
+    sketch.call(("tool", 0.3), thread=thread)
+    sketch.call(("tool", 1.0))
+    sketch.call(joins=(thread,))
+    return sketch.trace()
+
+
+def test_the_same_seed_gives_the_same_files(virtually):
+    one, two = (virtually(*busy(), forked(), agents=3, duration_s=20.0) for _ in range(2))
+    for name in ("events.jsonl", "summary.json", "text.jsonl"):
+        assert one.data(name) == two.data(name), name
+    first, second = one.run, two.run
+    assert {key for key in first if first[key] != second[key]} <= PROVENANCE
+    assert first["run_id"] == run_id_of(0)
+    assert len(one.calls) > 20
+
+
+def test_another_seed_gives_another_run(virtually):
+    one = virtually(*busy(), duration_s=5.0)
+    two = virtually(*busy(), duration_s=5.0, seed=1)
+    assert one.run["run_id"] != two.run["run_id"]
+    assert one.data("events.jsonl") != two.data("events.jsonl")
+
+
+@pytest.mark.parametrize("flags", ["", " --no-async-scheduling", " --num-gpu-blocks-override 90 --max-model-len 1400"])
+def test_step_by_step_gives_the_same_events(virtually, flags):
+    dials = {"agents": 4, "ramp_s": 0.5, "duration_s": 10.0, "engine": SMALL + flags}
+    fast, slow = (virtually(*busy(), forked(), leaps=leaps, **dials) for leaps in (True, False))
+    assert len(fast.calls) > 10
+    for name in ("events.jsonl", "summary.json", "text.jsonl"):
+        assert fast.data(name) == slow.data(name), name
+
+
+def test_the_summary_can_be_computed_again(virtually):
+    done = virtually(*busy(), duration_s=10.0)
+    assert msgspec.structs.replace(recompute(done.path), run_dir=str(done.path)) == done.summary
+    assert done.summary.emulated
+    assert done.summary.virtual
+    assert done.summary.valid
+    assert "VIRTUAL" in render_summary(done.summary)
+
+
+def test_what_only_a_real_client_can_tell_is_not_reported(virtually):
+    done = virtually(*busy(), duration_s=10.0)
+    assert done.summary.client_lag_s is None
+    assert done.summary.client_cpu is None
+    assert done.summary.dispatch_s.max == 0.0
+    assert done.events(ev.RunStart)[0].wall_clock == 0.0
+    beats = [event.t for event in done.events(ev.Heartbeat)]
+    assert beats == [second * 10**9 for second in range(len(beats))]
+    progress = [event.t for event in done.events(ev.Progress)][:-1]
+    assert progress == [(k + 1) * 250_000_000 for k in range(len(progress))]
+
+
+@pytest.fixture
+def server():
+    """The emulator over HTTP, on a loop of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    loop = asyncio.new_event_loop()
+
+    async def serve():
+        engine, app = build(parse(SMALL.split()[1:]), loop)
+        runner = web.AppRunner(app, handler_cancellation=True, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        return engine, runner
+
+    engine, runner = loop.run_until_complete(serve())
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def end():
+        engine.stop()
+        await runner.cleanup()
+
+    yield f"http://127.0.0.1:{port}"
+    asyncio.run_coroutine_threadsafe(end(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+COUNTS = (
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "expected_prompt_tokens",
+    "expected_cached_tokens",
+    "expected_cached_exact",
+    "reprefilled_tokens",
+    "pinned_tokens",
+    "finish",
+    "failure",
+)
+
+
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_counts_are_those_of_a_run_over_http(tmp_path, server, capsys, api):
+    """One agent at a time: the order of calls is fixed, and so is what the cache holds."""
+    traces = [chain(f"t{n}", 4, wait=0.0, out=20 + n, system=700, user=90) for n in range(3)]
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    for trace in traces:
+        write_trace(trace, folder / f"{trace.header.id}.jsonl")
+    dials = {"agents": 1, "sessions": 3, "ramp_s": 0.0, "start": "fresh", "pace": "none", "api": api}
+    real = RunConfig(traces=(str(folder),), target=server, out=str(tmp_path / "http"), **dials).checked()
+    assert execute(real, as_json=True, screen=False, exit_when_done=True) == 0
+    over_http = json.loads(capsys.readouterr().out)
+    ours = virtual_run(config_of(**dials), loaded(*traces), tmp_path / "virtual")
+    pairs = [
+        [event for event in RunFolder.open(tmp_path / name).events() if isinstance(event, ev.CallEnd)]
+        for name in ("http", "virtual")
+    ]
+    assert len(pairs[0]) == len(pairs[1]) == 12
+    for one, two in zip(*pairs, strict=True):
+        assert {name: getattr(one, name) for name in COUNTS} == {name: getattr(two, name) for name in COUNTS}
+        assert sum(one.chunks.n) == sum(two.chunks.n)
+    assert sum(call.cached_tokens for call in pairs[1]) > 0
+    for name in ("prompt_tokens", "cached_tokens", "output_tokens", "sessions_completed", "failures"):
+        assert over_http[name] == msgspec.to_builtins(ours)[name], name
+    engines = [json.loads((tmp_path / name / "run.json").read_bytes())["engine"] for name in ("http", "virtual")]
+    assert engines[0] == engines[1]
+
+
+def test_a_stopped_run_keeps_what_was_done(virtually):
+    def stop(run, event):
+        if isinstance(event, ev.Progress) and event.t == 3 * 10**9:
+            run.stop()
+
+    done = virtually(*busy(), duration_s=30.0, at=stop)
+    assert done.summary.status == "interrupted"
+    assert done.summary.duration_s == 3.0
+    assert done.summary.calls > 3
+    assert (done.path / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("dials", "said"),
+    [
+        ({"target": "http://h", "engine": None}, "--virtual and --target"),
+        ({"workers": 2}, "--virtual and --workers"),
+        ({"engine": "vllm serve x"}, "--virtual runs the emulator"),
+        ({"engine": "emulator --no-such-flag 3"}, "no-such-flag"),
+    ],
+)
+def test_what_cannot_run_virtually_is_said(dials, said):
+    with pytest.raises(UsageError, match=said):
+        virtual_run(config_of(agents=1, sessions=1, **dials), loaded(chain("a", 1)))
+
+
+def test_the_command_line_is_interrupted_and_keeps_the_run(tmp_path):
+    """130, the summary on stdout, the folder whole."""
+    code = (
+        "import os, signal; from windtunnel.simulator.run import virtual_command as v; "
+        "from windtunnel.agents.events import Heartbeat; "
+        "now = lambda _, e: isinstance(e, Heartbeat) and e.t == 9 * 10**9 and os.kill(os.getpid(), signal.SIGINT); "
+        "v.Now.__call__ = now; "
+        "from windtunnel.simulator.cli import main; main()"
+    )
+    words = ["run", "--virtual", "--agents", "2", "--duration", "3600", "--json", "--out", str(tmp_path / "run")]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, check=False)
+    assert done.returncode == 130, done.stderr.decode()
+    assert json.loads(done.stdout)["status"] == "interrupted"
+    assert (tmp_path / "run" / "summary.json").exists()
