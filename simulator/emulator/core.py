@@ -7,6 +7,7 @@ when one begins, as in vLLM: a request that arrives meanwhile joins one step lat
 
 from msgspec import Struct
 
+from windtunnel.simulator.emulator.parking import Parking
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Output, Scheduler, Step
 from windtunnel.simulator.emulator.steptime import StepTime
@@ -32,14 +33,32 @@ class Leap(Struct, frozen=True):
     """For each request, one token a step."""
 
 
+class Given(Struct, frozen=True):
+    """What a request got since it was last asked for."""
+
+    ends: list[int]
+    """ns; when each step that brought tokens ended."""
+    counts: list[int]
+    """How many tokens each of them brought."""
+    tokens: list[int]
+
+
 class Core:
-    def __init__(self, scheduler: Scheduler, steptime: StepTime, *, asynchronous: bool = True) -> None:
+    """`lazy`: driven by `run`; otherwise by `turn` and `leap`, which hand out every token at its step."""
+
+    def __init__(
+        self, scheduler: Scheduler, steptime: StepTime, *, asynchronous: bool = True, lazy: bool = False
+    ) -> None:
         self.scheduler = scheduler
         self.steptime = steptime
         self.asynchronous = asynchronous
         scheduler.asynchronous = asynchronous
+        if lazy:
+            scheduler.parking = Parking(scheduler)
         self.due: int | None = None
         """When the running step ends, ns; None while idle."""
+        self._ends: list[int] = []
+        """When each step ended, by its number, ns."""
         self._running: Step | None = None
         self._ahead: Step | None = None
         """The step after the running one, where it is decided ahead."""
@@ -56,6 +75,8 @@ class Core:
     def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
         """Forget what is cached; with `preempt` running requests begin anew and what is in flight for them is lost."""
         if preempt:
+            if self.scheduler.parking is not None:
+                self.scheduler.parking.rouse()
             for step in (self._running, self._ahead):
                 if step is not None:
                     step.sampling.clear()
@@ -72,6 +93,34 @@ class Core:
         outputs = self.scheduler.complete(step)
         self._begin(ended)
         return Turn(ended, step.tokens, outputs)
+
+    def run(self, until: int) -> list[Request]:
+        """Steps that end by `until`, up to and with the first that ends a request; the requests that it ended.
+
+        What a request got is kept for `collect`. Times, tokens and bookkeeping are those of calling `turn` in a loop.
+        """
+        complete, times = self.scheduler.complete, self._ends
+        while (ended := self.due) is not None and ended <= until:
+            step = self._running
+            assert step is not None
+            times += [ended] * (step.number + 1 - len(times))
+            outputs = complete(step)
+            self._begin(ended)
+            over = [output.request for output in outputs if output.finished]
+            if over:
+                return over
+        return []
+
+    def collect(self, request: Request) -> Given:
+        """With `lazy`: what a request got since the last such call, or since its beginning."""
+        if request.parked and self.scheduler.parking is not None:
+            self.scheduler.parking.settle(request)
+        times = self._ends
+        counts, request.counts = request.counts, []
+        ends = [times[number] for number in request.steps]
+        request.steps = []
+        taken, request.taken = request.taken, len(request.output)
+        return Given(ends, counts, request.output[taken:])
 
     def leap(self, until: int) -> Leap | None:
         """All at once the equal decode steps that end by `until`; None where the next step is not one of several.

@@ -39,11 +39,13 @@ class Request:
 
     __slots__ = (
         "accepts",
+        "alarm",
         "arrival",
         "block_size",
         "blocks",
         "cached_blocks",
         "computed",
+        "counts",
         "created",
         "drafts",
         "ends",
@@ -56,7 +58,11 @@ class Request:
         "known",
         "last_at",
         "max_tokens",
+        "order",
         "output",
+        "parked",
+        "parked_from",
+        "path",
         "pending",
         "placeholders",
         "preemptions",
@@ -64,10 +70,17 @@ class Request:
         "priority",
         "prompt_tokens",
         "proposes",
+        "quiet",
         "reason",
+        "returned_from",
+        "rising",
         "scheduled_at",
+        "scheduled_from",
         "script",
         "seed",
+        "steady",
+        "steps",
+        "taken",
     )
 
     def __init__(
@@ -122,6 +135,26 @@ class Request:
         """Prompt tokens found in the prefix cache at the first admission; None before it."""
         self.created: int | None = None
         """Prompt tokens that this request put into the cache, as of its first output token."""
+        self.order = 0
+        """Place among the running requests: later ones have higher numbers."""
+        # What `parking` remembers of a request.
+        self.parked = False
+        self.rising = False
+        """Its context is shorter than the sliding window."""
+        self.steady = 0
+        """Steps without a gap between them that were decode steps with all their drafts."""
+        self.quiet = 0
+        self.alarm = -1
+        """Number of the step in which something happens to it again."""
+        self.parked_from = self.scheduled_from = self.returned_from = 0
+        """Numbers of the first step it was parked in, and of the first that is not booked as scheduled, as returned."""
+        self.path: list[int] = []
+        """With drafts: output tokens after each step to come."""
+        self.steps: list[int] = []
+        """Numbers of the steps that returned tokens, where that is kept, and how many each."""
+        self.counts: list[int] = []
+        self.taken = 0
+        """Output tokens that have been handed out, where they are handed out on demand."""
         self.block_size = block_size
         self.seed = salt_seed(salt)
         self.hashes = chain_hashes(prompt, block_size, self.seed) if hashes is None else list(hashes)

@@ -9,6 +9,7 @@ from bisect import insort
 from collections import deque
 
 from windtunnel.simulator.emulator.kv_grouped import cache_of
+from windtunnel.simulator.emulator.parking import Parking
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Counters, Limits, Output, Step
 
@@ -25,6 +26,13 @@ class Scheduler:
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
         self.counters = Counters()
+        self.returned = 0
+        """Number of the next step to return; steps are numbered from 0."""
+        self.flying: list[Step] = []
+        """Scheduled and not returned."""
+        self.parking: Parking | None = None
+        """Set: who decodes undisturbed is not walked through, and what it gets is seen when it is asked for."""
+        self._orders = 0
 
     # Requests come and go.
 
@@ -35,23 +43,30 @@ class Scheduler:
         """End a request from outside; False when it had ended already."""
         if request.finished is not None:
             return False
+        if request in self.running:
+            if self.parking is not None:
+                self.parking.leave(request)
+            self.running.remove(request)
+        else:
+            self.waiting.remove(request)
         request.finished = "abort"
-        (self.running if request in self.running else self.waiting).remove(request)
         self.kv.free(request)
         return True
 
     def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
         """Forget what is cached; refused while requests hold blocks, unless they are preempted for it."""
         if preempt:
+            if self.parking is not None:
+                self.parking.rouse()
             while self.running:
-                self._preempt(Step(), 0)
+                self._preempt(Step(self.counters.steps), 0)
         return self.pool.reset()
 
     # One step.
 
     def schedule(self) -> Step | None:
         """Decide and book the next step; None when no request can compute anything."""
-        step = Step()
+        step = Step(self.counters.steps)
         limits = self.limits
         self.kv.begin(asynchronous=self.asynchronous)
         crowd = len(self.running) + len(self.waiting)
@@ -59,7 +74,7 @@ class Scheduler:
         budget, preempted = self._schedule_running(step, limits.max_num_batched_tokens, threshold)
         if not preempted:
             self._schedule_waiting(step, budget, threshold)
-        if not step.requests:
+        if not step.requests and not (self.parking and self.parking.count):
             return None
         self._book(step)
         return step
@@ -90,7 +105,12 @@ class Scheduler:
                 if not current:
                     self.waiting.remove(request)
                 self.kv.free(request)
+                if current and self.parking is not None:
+                    self.parking.leave(request)
             outputs.append(Output(request, tokens, request.finished, first))
+            if self.parking is not None:
+                request.steps.append(step.number)
+                request.counts.append(len(tokens))
         if finished:
             self.running = [request for request in self.running if request.finished is None]
         if self.limits.speculative_tokens and not self.asynchronous:
@@ -99,20 +119,15 @@ class Scheduler:
 
     def drop(self, step: Step) -> None:
         """The step is no longer in flight."""
+        self.flying.remove(step)
+        self.returned = step.number + 1
         for request, count in zip(step.requests, step.counts, strict=True):
             request.in_flight -= count
 
     def _verify(self, step: Step, request: Request, drafts: int, *, current: bool) -> int:
         """How many of the drafts were accepted; the others' room is taken back."""
         accepted = 0 if request in step.padded else request.accepted(drafts)
-        counters = self.counters
-        counters.drafts += 1
-        counters.draft_tokens += drafts
-        counters.accepted_tokens += accepted
-        if not counters.accepted_per_position:
-            counters.accepted_per_position = [0] * self.limits.speculative_tokens
-        for position in range(accepted):
-            counters.accepted_per_position[position] += 1
+        self.counters.verified(accepted, drafts, self.limits.speculative_tokens)
         if current:
             request.computed -= drafts - accepted
             request.placeholders -= drafts - accepted
@@ -157,16 +172,20 @@ class Scheduler:
             request.computed += steps
         self.kv.fill(self.running, steps)
         self.counters.steps += steps
+        for step in self.flying:
+            step.number += steps
         return produced
 
     # The two passes of a step.
 
     def _schedule_running(self, step: Step, budget: int, threshold: int) -> tuple[int, bool]:
-        running, longest, slots = self.running, self.limits.max_model_len, self.limits.draft_slots
+        limits, parking, whole = self.limits, self.parking, budget
+        longest, slots = limits.max_model_len, limits.draft_slots
+        walk, budget = (self.running, budget) if parking is None else parking.walk(step.number, budget, threshold)
         preempted = False
         index = 0
-        while index < len(running) and budget > slots:
-            request = running[index]
+        while index < len(walk) and budget > slots:
+            request = walk[index]
             index += 1
             in_flight = request.placeholders
             # Asynchronous: a step that already runs brings this request's last token, even if it rejects all drafts.
@@ -180,12 +199,21 @@ class Scheduler:
             if new <= 0:
                 continue
             while not self.kv.grow(request, new):
+                if parking is not None and parking.count:
+                    # A victim is needed: any of them may be it.
+                    parking.rouse(step, request)
+                    walk, index = self.running, self.running.index(request) + 1
+                    budget = whole - sum(step.counts) - slots * len(step.counts)
+                    continue
                 preempted = True
                 victim, freed, before = self._preempt(step, index)
                 budget += freed
                 index -= before
                 if victim is request:
                     return budget, True
+            if request.parked and parking is not None:
+                parking.looked(request, step.number)
+                continue
             step.add(request, new, max(0, new - ready))
             step.prefilling |= request.prefilling
             request.drafts = 0
@@ -194,7 +222,7 @@ class Scheduler:
 
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
         waiting, limits, slots = self.waiting, self.limits, self.limits.draft_slots
-        decodes = bool(step.requests)
+        decodes = bool(step.requests) or bool(self.parking and self.parking.count)
         while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
             found = self.kv.find(request)
@@ -216,7 +244,7 @@ class Scheduler:
             if not new or not self.kv.admit(request, found, new, beside=bool(self.running)):
                 break
             waiting.popleft()
-            self.running.append(request)
+            self._run(request)
             request.computed = hit
             if request.preemptions == 0:
                 step.admitted.append(request)
@@ -228,6 +256,13 @@ class Scheduler:
             if drafts:
                 step.padded.append(request)
             budget -= new + slots
+
+    def _run(self, request: Request) -> None:
+        self.running.append(request)
+        request.order = self._orders
+        self._orders += 1
+        if self.parking is not None:
+            self.parking.join(request)
 
     def _padding(self, hit: int) -> int:
         drafts = self.limits.speculative_tokens
@@ -258,7 +293,11 @@ class Scheduler:
                 step.sampling.append((request, request.preemptions, drafts))
         if self.limits.speculative_tokens:
             step.drafting = len(step.sampling)
+        step.sequences = len(step.requests)
+        self.flying.append(step)
         self.counters.steps += 1
+        if self.parking is not None:
+            self.parking.book(step)
 
     def _preempt(self, step: Step, passed: int) -> tuple[Request, int, int]:
         """Put a running request back to the queue.
@@ -270,6 +309,8 @@ class Scheduler:
         if self.limits.priority:
             place = max(range(len(running)), key=lambda i: (running[i].priority, running[i].arrival))
         victim = running.pop(place)
+        if self.parking is not None:
+            self.parking.leave(victim)
         freed = 0
         if victim in step.requests:
             freed = step.remove(victim) + self.limits.draft_slots

@@ -61,18 +61,22 @@ class Step:
         "drafting",
         "drafts",
         "longest",
+        "number",
         "padded",
         "prefilling",
         "requests",
         "sampling",
+        "sequences",
         "tokens",
         "windowed",
         "work",
         "work_windowed",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0) -> None:
+        self.number = number
         self.requests: list[Request] = []
+        """Those that the step had to be walked through for; parked ones are only counted below."""
         self.counts: list[int] = []
         self.admitted: list[Request] = []
         """Those that run for the first time."""
@@ -82,6 +86,7 @@ class Step:
         """Those whose drafts only fill up the batch, so that all are rejected."""
         self.sampling: list[tuple[Request, int, int]] = []
         """Requests that get tokens from this step: preemption count when it was scheduled, drafts verified."""
+        self.sequences = 0
         self.tokens = 0
         """Computed in the step, drafts included."""
         self.drafts = 0
@@ -107,6 +112,13 @@ class Step:
         self.counts.append(tokens)
         self.drafted.append(drafts)
 
+    def sort(self) -> None:
+        """Into running order."""
+        order = sorted(range(len(self.requests)), key=lambda at: self.requests[at].order)
+        self.requests = [self.requests[at] for at in order]
+        self.counts = [self.counts[at] for at in order]
+        self.drafted = [self.drafted[at] for at in order]
+
     def remove(self, request: Request) -> int:
         """Take a request out that was added; its tokens."""
         at = self.requests.index(request)
@@ -116,7 +128,7 @@ class Step:
     @property
     def pure_decode(self) -> bool:
         """Each request computes one token, and drafts."""
-        return self.tokens - self.drafts == len(self.requests)
+        return self.tokens - self.drafts == self.sequences
 
 
 class Output(Struct, frozen=True):
@@ -143,3 +155,13 @@ class Counters(Struct):
     """Without the token that each step yields anyway; those behind the end of an output count too."""
     accepted_per_position: list[int] = field(default_factory=list)
     """How often the first, second, ... draft token was accepted; as long as the longest draft allowed."""
+
+    def verified(self, accepted: int, drafts: int, most: int) -> None:
+        """So many of the drafts of one request were accepted."""
+        self.drafts += 1
+        self.draft_tokens += drafts
+        self.accepted_tokens += accepted
+        if not self.accepted_per_position:
+            self.accepted_per_position = [0] * most
+        for position in range(accepted):
+            self.accepted_per_position[position] += 1

@@ -105,7 +105,7 @@ class StepTime:
 
     def of(self, step: Step) -> float:
         """Seconds of one step as scheduled."""
-        seconds = self.seconds(len(step.requests), step.tokens, step.context, step.windowed, step.drafting)
+        seconds = self.seconds(step.sequences, step.tokens, step.context, step.windowed, step.drafting)
         if step.chunks:
             seconds += step.work * self._work + step.work_windowed * self._work_windowed
         return seconds
@@ -186,7 +186,7 @@ def _state_bytes(model: Model, mode: Mode) -> float:
     if model.recurrent is None:
         return 0.0
     drafts = mode.speculation.k if mode.speculation else 0
-    return model.recurrent.sequence_bytes(mode.ssm_dtype, drafts) * (2 + drafts)
+    return model.recurrent.sequence_bytes(mode.ssm_dtype, drafts, mode.conv_dtype) * (2 + drafts)
 
 
 def _state_share(mode: Mode, known: Constants) -> float:

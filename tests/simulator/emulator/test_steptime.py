@@ -53,6 +53,16 @@ def test_a_prefill_step_is_bound_by_its_products() -> None:
     assert slow == pytest.approx(2 * 7.505e9 * 8192 / (312e12 * 0.45), rel=1e-3)
 
 
+def test_narrow_weights_without_the_format_are_read_narrow_and_multiplied_wide() -> None:
+    # NVFP4 on a GPU without FP4: 4.5 bits a weight are read, products are those of 16 bit after unpacking.
+    row = facts.model("llama-3.1-8b").quantised("nvfp4")
+    hopper = StepTime(facts.gpu("h100"), row, reached=PLAIN, figures=FREE)
+    assert hopper.seconds(1, 8192, 0) == pytest.approx(2 * 7.505e9 * 8192 / (989e12 * 0.45), rel=1e-3)
+    assert hopper.seconds(1, 1, 0) == pytest.approx((6.980e9 * 4.5 / 8 + 1.0507e9) / 3.35e12, rel=1e-3)
+    blackwell = StepTime(facts.gpu("b200"), row, reached=PLAIN, figures=FREE)
+    assert blackwell.seconds(1, 8192, 0) == pytest.approx(2 * 7.505e9 * 8192 / 9000e12, rel=1e-3)
+
+
 def test_experts_are_read_as_far_as_they_are_touched() -> None:
     # Qwen3-30B-A3B: 57.98 GB of experts; one token touches 8 of 128 * 0.8, 64 tokens almost all.
     model = times("h200", "qwen3-30b-a3b")
@@ -169,10 +179,9 @@ def test_steps_without_a_graph_have_a_floor() -> None:
 
 def test_prefill_attention_grows_with_the_square() -> None:
     step = Step()
-    step.requests, step.tokens, step.chunks, step.drafting = [], 4096, 1, 0
+    step.sequences, step.tokens, step.chunks, step.drafting = 1, 4096, 1, 0
     step.work = 4096 * 2048.0
     whole = times("h100", "llama-3.1-8b")
-    step.requests = [None]  # type: ignore[list-item]
     seconds = whole.of(step) - whole.seconds(1, 4096, 0, 0, 0)
     assert seconds == pytest.approx(4 * 32 * 32 * 128 * 4096 * 2048 / 989e12, rel=1e-6)
 

@@ -1,0 +1,149 @@
+"""Running lazily, with undisturbed requests parked, gives exactly what walking through every step gives."""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
+
+FAR = 1 << 62
+
+
+class Pace:
+    """Step times that depend on everything a step says about itself, so that a wrong sum shows."""
+
+    def of(self, step: Any) -> float:
+        return self.seconds(step.sequences, step.tokens, step.context, step.windowed) + 1e-9 * step.work
+
+    def seconds(self, sequences: int, tokens: int, context: int, windowed: int = 0) -> float:
+        return 0.004 + 1e-5 * sequences + 3e-6 * tokens + 1e-8 * context + 3e-8 * windowed
+
+
+class Said:
+    """Output tokens that say whose they are, and drafts of which some are accepted."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        return list(range(self.base + start, self.base + stop))
+
+    def accepted(self, position: int, drafted: int) -> int:
+        return (position * 7919 + self.base) % 11 % (drafted + 1)
+
+
+def requests(rng: np.random.Generator, count: int, longest: int) -> list[tuple[int, Request]]:
+    at, made = 0, []
+    shared = rng.integers(0, 1000, size=64).astype(np.uint32)
+    for i in range(count):
+        at += int(rng.integers(0, 300_000_000)) * int(rng.random() < 0.7)
+        fresh = rng.integers(0, 1000, size=int(rng.integers(1, longest // 3))).astype(np.uint32)
+        prompt = np.concatenate([shared, fresh]) if rng.random() < 0.8 else fresh
+        out = int(rng.integers(1, longest - len(prompt)))
+        ends = int(rng.integers(1, 250)) if rng.random() < 0.7 else None
+        priority = int(rng.integers(3))
+        made.append(
+            (
+                at,
+                Request(
+                    str(i), prompt, Said(1000 * (i % 3)), out, block_size=16, arrival=i, ends=ends, priority=priority
+                ),
+            )
+        )
+    return made
+
+
+def eager(core: Core, asks: list[tuple[int, Request]], aborts: dict[int, str]) -> dict[str, list[Any]]:
+    got: dict[str, list[Any]] = {request.key: [] for _, request in asks}
+
+    def turn() -> list[Request]:
+        turn = core.turn()
+        for o in turn.outputs:
+            got[o.request.key].append((turn.ended, o.tokens))
+        return [o.request for o in turn.outputs if o.finished]
+
+    drive(core, asks, aborts, lambda until: turn())
+    return got
+
+
+def lazy(core: Core, asks: list[tuple[int, Request]], aborts: dict[int, str]) -> dict[str, list[Any]]:
+    drive(core, asks, aborts, core.run)
+    got = {}
+    for _, request in asks:
+        given = core.collect(request)
+        tokens = iter(given.tokens)
+        got[request.key] = [
+            (e, [next(tokens) for _ in range(n)]) for e, n in zip(given.ends, given.counts, strict=True)
+        ]
+    return got
+
+
+def drive(
+    core: Core,
+    asks: list[tuple[int, Request]],
+    aborts: dict[int, str],
+    advance: Callable[[int], list[Request]],
+) -> None:
+    by_key = {request.key: request for _, request in asks}
+    events = sorted([*((at, 0, r.key) for at, r in asks), *((at, 1, key) for at, key in aborts.items())])
+    while events or core.due is not None:
+        upcoming = events[0][0] if events else FAR
+        if core.due is None or upcoming < core.due:
+            at, kind, key = events.pop(0)
+            if kind == 0:
+                core.submit(by_key[key], at)
+            else:
+                core.abort(by_key[key])
+            continue
+        advance(upcoming - 1)
+
+
+def state(core: Core, asks: list[tuple[int, Request]]) -> dict[str, Any]:
+    pool = core.scheduler.pool
+    return {
+        "counters": core.scheduler.counters,
+        "order": pool.free_order(),
+        "cached": pool.cached_blocks,
+        "requests": [(r.hit, r.created, r.preemptions, r.finished, r.scheduled_at) for _, r in asks],
+    }
+
+
+def play(play: Callable[..., Any], seed: int, **more: Any) -> tuple[Any, Any, Counter[str]]:
+    rng = np.random.default_rng(seed)
+    longest = int(rng.choice([600, 2000]))
+    asynchronous = bool(rng.random() < 0.6)
+    drafts = more.get("drafts", 0)
+    limits = Limits(
+        num_gpu_blocks=int(rng.choice([longest // 16 + 2, 160, 300, 4000])),
+        max_model_len=longest,
+        max_num_seqs=int(rng.choice([3, 16, 64])),
+        max_num_batched_tokens=int(rng.choice([512, 700])),
+        long_prefill_token_threshold=int(rng.choice([0, 0, 100])),
+        window=int(rng.choice([0, 128])),
+        priority=bool(rng.random() < 0.3),
+        speculative_tokens=drafts,
+        lookahead=drafts if rng.random() < 0.6 else 0,
+        draft_slots=int(drafts and rng.random() < 0.3),
+    )
+    asks = requests(rng, 40, longest)
+    aborts = {asks[i][0] + int(rng.integers(2, 10**9)): str(i) for i in range(0, 40, 9)}
+    core = Core(Scheduler(limits, asynchronous=asynchronous), Pace(), asynchronous=asynchronous, lazy=play is lazy)
+    got = play(core, asks, aborts)
+    return got, state(core, asks), Counter(preempted=core.scheduler.counters.preemptions, seed=1)
+
+
+@pytest.mark.parametrize("drafts", [0, 1, 3])
+def test_running_lazily_equals_walking_through_every_step(drafts: int) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(4):
+        walked, expected, _ = play(eager, seed, drafts=drafts)
+        ran, state, counts = play(lazy, seed, drafts=drafts)
+        assert state == expected, seed
+        assert ran == walked, seed
+        seen += counts
+    assert seen["preempted"] > 0
