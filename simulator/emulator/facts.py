@@ -70,22 +70,21 @@ class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
     def tflops(self, weight_bits: float, compute_bits: float, unpacked: float) -> float:
         """What matrix products can be fed at best, dense: the peak of the format they are computed in.
 
-        A format that the GPU lacks is computed in the next wider one, after unpacking, which leaves `unpacked` of it.
+        Weights in a format that the GPU lacks are unpacked to 16 bit in each product (vLLM's Marlin kernels), which
+        leaves `unpacked` of the 16-bit rate.
         """
-        native = {4: self.fp4, 8: self.fp8}
-        for bits in (4, 8):
-            peak = native[bits]
-            if compute_bits <= bits and peak is not None:
-                return peak
-        return self.bf16 * unpacked if self.unpacks(weight_bits, compute_bits) else self.bf16
+        if self.unpacks(weight_bits, compute_bits):
+            return self.bf16 * unpacked
+        return self._peak(compute_bits) or self.bf16
 
     def unpacks(self, weight_bits: float, compute_bits: float) -> bool:
         """Whether weights of that width are unpacked to 16 bit for each product."""
-        native = {4: self.fp4, 8: self.fp8}
-        if any(compute_bits <= bits and native[bits] is not None for bits in (4, 8)):
-            return False
-        narrow = 4 if weight_bits < 8 else 8 if weight_bits < 16 else 16
-        return native.get(narrow, self.bf16) is None
+        narrow = weight_bits if compute_bits > 8 else compute_bits
+        return narrow <= 8 and self._peak(narrow) is None
+
+    def _peak(self, bits: float) -> float | None:
+        """Of a format of that many bits; with scales, a little more."""
+        return self.fp4 if bits < 5 else self.fp8 if bits <= 9 else self.bf16
 
 
 @cache

@@ -218,6 +218,7 @@ def _mode(
         threads=_threads(environ),
         mamba_backend=known.mamba_backend,
         ssm_dtype=known.mamba_ssm_cache_dtype,
+        conv_dtype=known.mamba_cache_dtype,
         stochastic_rounding=known.enable_mamba_cache_stochastic_rounding,
     )
 

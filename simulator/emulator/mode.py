@@ -19,4 +19,6 @@ class Mode(Struct, frozen=True):
     mamba_backend: str = "triton"
     ssm_dtype: str = "auto"
     """Of recurrent state; auto is the model's own."""
+    conv_dtype: str = "auto"
+    """Of the convolution's state in front of it; auto is 16 bit."""
     stochastic_rounding: bool = False

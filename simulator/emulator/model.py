@@ -23,13 +23,14 @@ class Recurrent(Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str = "float32"
     """Of that state, where no flag says otherwise."""
 
-    def layer_bytes(self, ssm_dtype: str = "auto", drafts: int = 0) -> int:
-        """One layer's state for one sequence, bytes; the convolution's part is 16 bit and grows with draft tokens."""
+    def layer_bytes(self, ssm_dtype: str = "auto", drafts: int = 0, conv_dtype: str = "auto") -> int:
+        """One layer's state for one sequence, bytes; the convolution's part grows with draft tokens."""
         width = _STATE_BYTES[self.dtype if ssm_dtype == "auto" else ssm_dtype]
-        return self.channels * (self.kernel - 1 + drafts) * 2 + self.values * width
+        column = self.channels * _STATE_BYTES["bfloat16" if conv_dtype == "auto" else conv_dtype]
+        return column * (self.kernel - 1 + drafts) + self.values * width
 
-    def sequence_bytes(self, ssm_dtype: str = "auto", drafts: int = 0) -> int:
-        return self.layers * self.layer_bytes(ssm_dtype, drafts)
+    def sequence_bytes(self, ssm_dtype: str = "auto", drafts: int = 0, conv_dtype: str = "auto") -> int:
+        return self.layers * self.layer_bytes(ssm_dtype, drafts, conv_dtype)
 
 
 class Mtp(Struct, frozen=True, forbid_unknown_fields=True):

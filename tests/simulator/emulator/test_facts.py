@@ -133,5 +133,42 @@ def test_products_are_computed_in_the_format_that_the_gpu_has() -> None:
     assert (h200.tflops(16, 16, 0.45), h200.tflops(8, 8, 0.45), b200.tflops(4.5, 4, 0.45)) == (989, 1978, 9000)
     # Four-bit weights with 16-bit activations: as they are on a GPU that reads the format, unpacked elsewhere.
     assert b200.tflops(4.25, 16, 0.45) == 2250
-    assert h200.tflops(4.25, 16, 0.45) < 989 / 2
-    assert a100.tflops(8, 8, 0.45) < 312 / 2
+    assert h200.tflops(4.25, 16, 0.45) == pytest.approx(989 * 0.45)
+    # NVFP4 without FP4 and FP8 without FP8 are unpacked too, to 16 bit.
+    assert h200.tflops(4.5, 4, 0.45) == pytest.approx(989 * 0.45)
+    assert a100.tflops(8, 8, 0.45) == pytest.approx(312 * 0.45)
+    assert [h200.unpacks(4.5, 4), b200.unpacks(4.5, 4), h200.unpacks(8, 8), a100.unpacks(16, 16)] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_rows_hold_the_published_figures() -> None:
+    published = {
+        # GiB as the driver reports them, TB/s, TFLOPS in 16, 8 and 4 bit, W
+        "a100": (80, 2.04, 312, None, None, 400),
+        "h100": (80, 3.35, 989, 1978, None, 700),
+        "h200": (141, 4.8, 989, 1978, None, 700),
+        "b200": (180, 7.7, 2250, 4500, 9000, 1000),
+        "b300": (275, 7.75, 2250, 4500, 14000, 1100),
+        "gb300": (284_208 / 1024, 8.0, 2500, 5000, 15000, 1400),
+        "gb300-desk": (252, 7.1, 2500, 5000, 15000, 1300),
+        "l40s": (48, 0.864, 181, 362, None, 350),
+        "rtx-pro-6000": (97_887 / 1024, 1.79, 468, 936, 1871, 600),
+        "rtx-5090": (32, 1.79, 210, 419, 1676, 575),
+        "rtx-4090": (24, 1.01, 165, 330, None, 450),
+        "gb10": (128, 0.273, 125, 250, 500, 240),
+        "h20": (96, 4.0, 148, 296, None, 400),
+        "mi300x": (192, 5.3, 1307, 2615, None, 750),
+    }
+    assert set(published) == set(facts.gpus())
+    for name, (size, *rest) in published.items():
+        row = facts.gpu(name)
+        assert [row.tbps, row.bf16, row.fp8, row.fp4, row.watts] == rest, name
+        # What is sold as N GB reports a little less in GiB.
+        assert 0.92 * size < row.memory_gib <= 1.001 * size, name
+        assert (name in ("gb300-desk", "l40s", "rtx-5090", "rtx-4090", "gb10", "h20", "mi300x")) == (
+            facts.UNVERIFIED in row.source
+        )
