@@ -132,7 +132,7 @@ class Experiment:
                     reason = "time"
                     break
                 await self._block(runner, block)
-                if not self._alive():
+                if block + 1 >= plan.least and not self._comparable():
                     reason = "nothing"
                     break
                 outcome = self.outcome()
@@ -193,8 +193,10 @@ class Experiment:
                     break
         return self._identities.get(step.name)
 
-    def _alive(self) -> list[Step]:
-        return [step for step in self.plan.steps if step.name not in self.failed]
+    def _comparable(self) -> bool:
+        """Whether further blocks could tell anything."""
+        alive = [step for step in self.plan.steps if step.name not in self.failed and step.name not in self.twins]
+        return len(alive) > 1
 
     # -- what it says
 

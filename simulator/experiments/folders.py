@@ -54,4 +54,4 @@ def _seeds_match(groups: Sequence[Sequence[Measured]]) -> bool:
 
 
 def _name(run: Measured) -> str:
-    return f"{runs.engine_title(run.run)} ({run.path.name})"
+    return f"{runs.engine_title(run.run)} ({run.path.parent.name}/{run.path.name})"

@@ -62,7 +62,7 @@ class Metric(Struct, frozen=True):
 
     @property
     def seconds(self) -> bool:
-        return self.name.endswith("_s") or self.name == "stall_s_per_agent"
+        return self.name == "stall_s_per_agent" or (self.name.endswith("_s") and not self.name.endswith("_per_s"))
 
     def of(self, summary: Summary, calls: Calls) -> float | None:
         """The figure of one run by itself; of `paired` the mean over its own calls."""

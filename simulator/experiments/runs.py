@@ -55,8 +55,7 @@ class Measured(Struct, frozen=True):
 
     @property
     def virtual(self) -> bool:
-        config = self.run.get("config")
-        return isinstance(config, dict) and config.get("virtual") is True
+        return self.run.get("virtual") is True
 
     @property
     def began(self) -> float:

@@ -112,6 +112,12 @@ class Run:
         self._main: asyncio.Task[Any] | None = None
         self._viewer: Viewer | None = None
         self._signalled = False
+        self._keeps_engine = False
+
+    async def on(self, url: str, launched: Launched | None) -> Summary:
+        """The run against a server that runs already, `launched` or not by the caller, who also stops it."""
+        self._keeps_engine = True
+        return await self._against(url, launched, None)
 
     async def main(self) -> Summary:
         self._main = asyncio.current_task()
@@ -254,7 +260,7 @@ class Run:
         writer.flush()
         summary = recompute(writer.path)
         writer.write_summary(summary)
-        if launched is not None:
+        if launched is not None and not self._keeps_engine:
             await _stop(launched)
         await self._leave(watcher, status)
         return summary

@@ -97,7 +97,7 @@ class VirtualRun:
         self.run_id = run_id_of(config.seed)
         self.folder: Path | None = None
         """Where the run is written, once it has begun."""
-        self._settings = parse(emulator_flags(config.engine))
+        self.settings = parse(emulator_flags(config.engine))
         self._out = out if out is not None or config.out is None else Path(config.out)
         self._talk = talk
         self._receivers = receivers
@@ -116,7 +116,7 @@ class VirtualRun:
         return True
 
     async def _main(self) -> Summary:
-        settings, config = self._settings, self.config
+        settings, config = self.settings, self.config
         tokenizer = builtin()
         template = Template(tokenizer)
         core = core_of(settings)

@@ -65,7 +65,8 @@ def made():
             "wall_clock": 1000.0 + place,
             "route": "chat",
             "target": f"http://{step}",
-            "config": {"agents": 8, "virtual": virtual} | (config or {}),
+            "virtual": virtual,
+            "config": {"agents": 8} | (config or {}),
             "traces": [{"fingerprint": "f1"}],
             "engine": {
                 "name": "vllm",

@@ -131,6 +131,13 @@ def test_a_step_that_does_not_start_is_left_out_with_its_reason(plan, made, tmp_
     assert again.calls == []
 
 
+def test_one_configuration_alone_gets_no_more_blocks_than_the_least(plan, made, tmp_path):
+    alone = msgspec.structs.replace(plan, steps=plan.steps[:1])
+    runner = StandIn(made)
+    assert conduct(alone, tmp_path / "out", runner).reason == "nothing"
+    assert runner.calls == [("base", 0), ("base", 1), ("base", 2)]
+
+
 @pytest.mark.parametrize("dies_at", [None, 2])
 def test_steps_that_resolve_to_the_same_settings_are_run_once(plan, made, tmp_path, dies_at):
     if dies_at:

@@ -1,0 +1,136 @@
+"""`windtunnel compare`: an experiment file, or run folders that exist."""
+
+import asyncio
+import signal
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.experiments.outcome import Outcome
+    from windtunnel.simulator.experiments.plan import Plan
+
+INTERRUPTED = 130
+UNKNOWN_RUN_S = 60.0
+"""For the time of runs whose end is counted in calls or sessions, before one was made."""
+ENDS = {
+    "narrow": "the intervals are narrow enough",
+    "blocks": "the budget of blocks is used up",
+    "time": "the time is used up",
+    "nothing": "there are no two configurations left to compare",
+}
+
+
+@click.command()
+@click.argument("what", nargs=-1, required=True, metavar="FILE | RUN RUN ...", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), help="Experiment folder (default: one of its own in ./runs).")
+@click.option("--dry-run", is_flag=True, help="Print what would be run, and for how long.")
+@click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare this, e.g. ttft_s.p90 (repeatable).")
+@click.option("--fail-if", type=click.Choice(["worse"]), help="Exit with 1 when anything is worse than the base.")
+@click.option("--markdown", is_flag=True, help="Print Markdown.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def compare(
+    what: tuple[Path, ...],
+    out: Path | None,
+    dry_run: bool,
+    metrics: tuple[str, ...],
+    fail_if: str | None,
+    markdown: bool,
+    as_json: bool,
+) -> None:
+    """Compare engine configurations on the same sessions.
+
+    FILE is an experiment (TOML): a workload, an engine, and steps that change its flags. It goes on where an earlier
+    call of the same command was ended. RUN RUN ... are run folders that exist.
+    """
+    from msgspec.structs import replace
+
+    from windtunnel.simulator.experiments.plan import load
+
+    if len(what) == 1 and not what[0].is_dir():
+        plan = load(what[0])
+        plan = replace(plan, metrics=metrics) if metrics else plan
+        if dry_run:
+            click.echo(_described(plan), nl=False)
+            return
+        outcome = _conduct(plan, out)
+    else:
+        outcome = _of_folders(what, metrics)
+    click.echo(_printed(outcome, markdown=markdown, as_json=as_json), nl=False)
+    if fail_if == "worse" and any(c.verdict == "worse" for step in outcome.steps for c in step.versus_base.values()):
+        sys.exit(1)
+    if all(step.failed is not None for step in outcome.steps):
+        sys.exit(1)
+
+
+def _of_folders(paths: tuple[Path, ...], metrics: tuple[str, ...]) -> "Outcome":
+    from windtunnel.simulator.experiments import metrics as named
+    from windtunnel.simulator.experiments.folders import group
+    from windtunnel.simulator.experiments.outcome import assess
+
+    chosen = [named.parse(text) for text in metrics or named.DEFAULT]
+    return assess(group(paths), chosen, name="comparison of run folders")
+
+
+def _conduct(plan: "Plan", out: Path | None) -> "Outcome":
+    from windtunnel.simulator.experiments.backends import Real, Virtual
+    from windtunnel.simulator.experiments.experiment import Experiment, Runner, default_folder
+    from windtunnel.simulator.run.viewer import say
+    from windtunnel.traces.sources import load
+
+    folder = out or default_folder(plan)
+    experiment = Experiment.open(plan, folder, talk=say)
+    loaded = load(plan.workload.traces)
+    say(f"experiment: {folder}")
+    runner: Runner = Virtual(plan.workload, loaded, say) if plan.virtual else Real(plan.workload, loaded, folder, say)
+
+    async def main() -> "Outcome":
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        ended = await experiment.conduct(runner)
+        say(ENDS[ended.reason])
+        return ended.outcome
+
+    try:
+        return asyncio.run(main())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say(f"interrupted; the same command goes on in {folder}")
+        sys.exit(INTERRUPTED)
+
+
+def _printed(outcome: "Outcome", *, markdown: bool, as_json: bool) -> str:
+    import msgspec
+
+    from windtunnel.simulator.experiments import table
+
+    if as_json:
+        return msgspec.json.encode(outcome).decode() + "\n"
+    return table.markdown(outcome) if markdown else table.render(outcome)
+
+
+def _described(plan: "Plan") -> str:
+    """What would be run, step by step, and how long it takes."""
+    lines = [f"{plan.name}: {len(plan.steps)} configurations, {plan.least} to {plan.most} blocks of each"]
+    lines += [plan.about] if plan.about else []
+    for step in plan.steps:
+        lines.append(f"  {step.name}")
+        lines += [f"      {change}" for change in step.changes] or [f"      {step.command or step.target}"]
+        lines += [f"      because: {step.why}"] if step.why else []
+    lines.append(_time(plan))
+    return "\n".join(lines) + "\n"
+
+
+def _time(plan: "Plan") -> str:
+    config: Any = plan.workload
+    if plan.virtual:
+        return "time: on the virtual clock, seconds for each run"
+    each = config.duration_s + config.ramp_s + UNKNOWN_RUN_S if config.duration_s is not None else None
+    if each is None:
+        return "time: each run ends by its count of calls or sessions; how long that takes is not known before one ran"
+    low, high = (each * len(plan.steps) * blocks / 60 for blocks in (plan.least, plan.most))
+    limit = "" if plan.time_s is None else f", no block is begun after {plan.time_s / 60:.0f} minutes"
+    return f"time: {low:.0f} to {high:.0f} minutes of runs, the engines' starts not counted{limit}"
