@@ -1,0 +1,251 @@
+"""The block pool for long prompts: the same rules and the same order as `BlockPool`, at the cost of what is new.
+
+A next turn holds again, and frees again, thousands of blocks that came and went together before. Blocks that stand one
+behind another in a prompt and have the same holders are one run: it is held, freed and found as a whole, and evicted
+from its end. A run is cut where a prompt parts from it and put together again when all of it is freed at once.
+
+For models of one full-attention group: keys are chained, so equal keys mean that everything before is equal too.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+
+
+class Run:
+    """Neighbouring blocks with the same holders; while free, one entry of the free queue, its last block in front."""
+
+    __slots__ = ("after", "before", "blocks", "found", "holders", "keys")
+
+    def __init__(self, blocks: list[int], keys: list[int], holders: int, *, found: bool) -> None:
+        self.blocks = blocks
+        self.keys = keys
+        """Of each block; empty for blocks without one."""
+        self.holders = holders
+        self.found = found
+        """A lookup of any of the keys finds this run's block and not one with the same tokens elsewhere."""
+        self.before: Run = self
+        self.after: Run = self
+
+
+class RunPool:
+    """`count` blocks, of which block 0 is the null block. Methods as in `BlockPool`."""
+
+    def __init__(self, count: int, *, caching: bool = True) -> None:
+        if count < 2:
+            raise ValueError("a pool needs the null block and at least one more")
+        self.count = count
+        self.caching = caching
+        self.free_count = count - 1
+        self._first: dict[int, int] = {}
+        self._twins: dict[int, list[int]] = {}
+        self._run: list[Run | None] = [None] * count
+        """The run of each block that has a key."""
+        self._place = [0] * count
+        """Where it stands in its run."""
+        self._ring = Run([], [], 0, found=False)
+        """The free queue is a ring of runs through this empty one; the next to be taken is behind it."""
+        self._link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
+
+    @property
+    def usage(self) -> float:
+        """Share of the usable blocks that requests hold; cached blocks without a holder count as free."""
+        return 1.0 - self.free_count / (self.count - 1)
+
+    @property
+    def cached_blocks(self) -> int:
+        return len(self._first) + sum(len(twins) for twins in self._twins.values())
+
+    def find(self, hashes: Sequence[int], most: int) -> list[int]:
+        """Blocks of the longest cached prefix of `hashes`, at most `most` of them."""
+        found: list[int] = []
+        if not self.caching:
+            return found
+        most = min(most, len(hashes))
+        while (at := len(found)) < most:
+            block = self._first.get(hashes[at])
+            if block is None:
+                break
+            run, place = self._run[block], self._place[block]
+            assert run is not None
+            if not run.found:
+                found.append(block)
+                continue
+            keys, length = run.keys, min(len(run.blocks) - place, most - at)
+            if keys[place + length - 1] != hashes[at + length - 1]:
+                length = bisect_left(range(1, length), True, key=lambda n: keys[place + n] != hashes[at + n]) + 1  # noqa: B023
+            found += run.blocks[place : place + length] if place or length < len(run.blocks) else run.blocks
+        return found
+
+    def count_free(self, blocks: Iterable[int]) -> int:
+        """How many of `blocks` have no holder and so sit in the free queue."""
+        whole = blocks if isinstance(blocks, list) else list(blocks)
+        free = at = 0
+        while at < len(whole):
+            run, length = self._stretch(whole, at)
+            if not run.holders:
+                free += length
+            at += length
+        return free
+
+    def hold(self, blocks: Iterable[int]) -> None:
+        """One more holder for each of `blocks`; those that were free leave the queue."""
+        whole = blocks if isinstance(blocks, list) else list(blocks)
+        at = 0
+        while at < len(whole):
+            run, length = self._stretch(whole, at)
+            place = self._place[whole[at]]
+            if place:
+                run = self._cut(run, place)
+            if length < len(run.blocks):
+                self._cut(run, length)
+            if not run.holders:
+                self._unlink(run)
+                self.free_count -= length
+            run.holders += 1
+            at += length
+
+    def take(self, wanted: int) -> list[int]:
+        """`wanted` blocks from the front of the free queue; what they cached is evicted."""
+        if wanted > self.free_count:
+            raise ValueError("the pool has fewer free blocks than were asked for")
+        self.free_count -= wanted
+        taken: list[int] = []
+        while (left := wanted - len(taken)) > 0:
+            run = self._ring.after
+            part = run.blocks[: -left - 1 : -1]
+            del run.blocks[-left:]
+            if run.keys:
+                for block, key in zip(part, run.keys[: -left - 1 : -1], strict=True):
+                    self._forget(block, key)
+                del run.keys[-left:]
+            if not run.blocks:
+                self._unlink(run)
+            taken += part
+        return taken
+
+    def release(self, blocks: Iterable[int]) -> None:
+        """One holder less for each, in the given order; callers pass a request's blocks last first."""
+        order = list(blocks)
+        order.reverse()
+        runs, end = self._run, len(order)
+        bare: list[int] = []
+        freed: list[Run] = []
+        kept: Run | None = None
+        """The run behind the one that is looked at, if that was freed too."""
+        while end:
+            run = runs[order[end - 1]]
+            if run is None:
+                bare.append(order[end - 1])
+                end -= 1
+                continue
+            end -= len(run.blocks)
+            run.holders -= 1
+            if run.holders:
+                kept = None
+                continue
+            if kept is not None and run.found and kept.found:
+                self._join(run, freed.pop())
+            freed.append(run)
+            kept = run
+        if bare:
+            self.free_count += len(bare)
+            bare.reverse()
+            self._link(self._ring, Run(bare, [], 0, found=False))
+        for run in freed:
+            self.free_count += len(run.blocks)
+            self._link(self._ring.before, run)
+
+    def cache(self, blocks: Sequence[int], hashes: Sequence[int]) -> None:
+        """Make full blocks findable by the hashes of their tokens."""
+        if not self.caching:
+            return
+        run: Run | None = None
+        first, runs, places = self._first, self._run, self._place
+        for block, key in zip(blocks, hashes, strict=True):
+            found = first.setdefault(key, block) == block
+            if not found:
+                self._twins.setdefault(key, []).append(block)
+            if run is None or run.found != found:
+                run = Run([], [], 1, found=found)
+            runs[block] = run
+            places[block] = len(run.blocks)
+            run.blocks.append(block)
+            run.keys.append(key)
+
+    def reset(self) -> bool:
+        """Forget everything cached; refused while any block is held."""
+        if self.free_count != self.count - 1:
+            return False
+        order = self.free_order()
+        order.reverse()
+        self._first.clear()
+        self._twins.clear()
+        self._run = [None] * self.count
+        self._ring.before = self._ring.after = self._ring
+        self._link(self._ring, Run(order, [], 0, found=False))
+        return True
+
+    def free_order(self) -> list[int]:
+        """The free queue, front first."""
+        order: list[int] = []
+        run = self._ring.after
+        while run is not self._ring:
+            order += reversed(run.blocks)
+            run = run.after
+        return order
+
+    def _stretch(self, blocks: list[int], at: int) -> tuple[Run, int]:
+        """The run of the block at `at`, and how many blocks from there on are neighbours in it."""
+        run, place = self._run[blocks[at]], self._place[blocks[at]]
+        assert run is not None
+        held = run.blocks
+        length = min(len(held) - place, len(blocks) - at)
+        if held[place + length - 1] != blocks[at + length - 1]:
+            length = next(n for n in range(1, length + 1) if held[place + n] != blocks[at + n])
+        return run, length
+
+    def _cut(self, run: Run, length: int) -> Run:
+        """A run becomes two: it keeps its first `length` blocks; the new one, of the rest, is in front in the queue."""
+        rest = Run(run.blocks[length:], run.keys[length:], run.holders, found=run.found)
+        del run.blocks[length:], run.keys[length:]
+        for place, block in enumerate(rest.blocks):
+            self._run[block] = rest
+            self._place[block] = place
+        if not run.holders:
+            self._link(run.before, rest)
+        return rest
+
+    def _join(self, run: Run, rest: Run) -> None:
+        """What follows a run becomes part of it; neither is in the queue."""
+        place = len(run.blocks)
+        for block in rest.blocks:
+            self._run[block] = run
+            self._place[block] = place
+            place += 1
+        run.blocks += rest.blocks
+        run.keys += rest.keys
+
+    def _forget(self, block: int, key: int) -> None:
+        self._run[block] = None
+        twins = self._twins.get(key)
+        if self._first[key] != block:
+            assert twins is not None
+            twins.remove(block)
+        elif twins:
+            self._first[key] = twins.pop(0)
+        else:
+            del self._first[key]
+        if twins is not None and not twins:
+            del self._twins[key]
+
+    @staticmethod
+    def _link(left: Run, run: Run) -> None:
+        """Put a run behind `left` in the queue."""
+        right = left.after
+        left.after = right.before = run
+        run.before, run.after = left, right
+
+    @staticmethod
+    def _unlink(run: Run) -> None:
+        run.before.after, run.after.before = run.after, run.before
+        run.before = run.after = run
