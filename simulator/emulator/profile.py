@@ -1,32 +1,110 @@
-"""A calibration's file: the constants that were fitted to recorded runs, and how well."""
+"""A calibration as a file: the constants of one GPU and engine, what they were fitted to, and how far they are off.
+
+TOML, so that it can be read and compared by eye. `windtunnel calibrate` writes it; `--profile FILE` of the emulator and
+of `validate` uses it instead of the table's constants.
+"""
 
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.constants import Constants, constants
 from windtunnel.simulator.emulator.facts import Reached
 from windtunnel.traces.errors import UsageError
 
+SCHEMA = "windtunnel.profile/1"
 
-class Profile(Struct, frozen=True, forbid_unknown_fields=True):
+
+class Source(Struct, frozen=True):
+    """One run that the constants were fitted to."""
+
+    run: str
+    fingerprint: str
+    """Digest of what was read of it."""
+    model: str
+    calls: int
+    engine: str = ""
+
+
+class Errors(Struct, frozen=True):
+    """Mean of absolute relative errors over latency statistics."""
+
+    in_sample: float
+    held_out: float | None = None
+    """Of calls that the constants were not fitted to, by a fit to the others."""
+    split: str = ""
+    """How the held-out calls were chosen."""
+    before: float | None = None
+    """With the constants that a GPU nobody measured gets."""
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    gpu: str
+    """Key in the table of GPUs."""
+    engine: str
     reached: Reached
-    constants: dict[str, float] = {}
-    """Values in place of those of constants.toml."""
+    error: Errors
+    source: tuple[Source, ...]
+    figures: dict[str, float] = {}
+    """Replacements of what constants.toml says, by name."""
 
-    def figures(self) -> Constants:
-        return msgspec.structs.replace(constants(), **self.constants)
+    @property
+    def label(self) -> str:
+        """What every result says that was computed with it."""
+        runs = ", ".join(source.run for source in self.source)
+        if self.error.held_out is None:
+            return f"calibrated on {runs}, error {self.error.in_sample:.1%} in sample"
+        return f"calibrated on {runs}, error {self.error.held_out:.1%} held out"
 
 
 def load(path: Path) -> Profile:
-    """UsageError, in one sentence, for a file that is none."""
+    """UsageError for a file that is none."""
     try:
-        profile = msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), Profile)
-        profile.figures()
-        return profile
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise UsageError(f"--profile {path} cannot be read: {error}.") from error
+    if data.pop("schema", None) != SCHEMA:
+        raise UsageError(f"--profile {path} is no profile: give a file that `windtunnel calibrate` wrote.")
+    data.pop("label", None)
+    try:
+        profile = msgspec.convert(data, Profile)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"--profile {path} is damaged ({error}): calibrate again.") from error
+    return msgspec.structs.replace(profile, reached=msgspec.structs.replace(profile.reached, fit=profile.label))
+
+
+def save(profile: Profile, path: Path) -> None:
+    """UsageError where it cannot be written."""
+    try:
+        path.write_text(_text(profile), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--profile {path} cannot be read: {error.strerror}.") from None
-    except (ValueError, TypeError, msgspec.MsgspecError) as error:
-        raise UsageError(f"--profile {path} is no profile: {error}.") from None
+        raise UsageError(f"{path} cannot be written ({error.strerror}): choose another -o.") from error
+
+
+def _text(profile: Profile) -> str:
+    lines = [
+        "# Constants of the emulator's step time, fitted to measured runs (windtunnel calibrate).",
+        f"schema = {_value(SCHEMA)}",
+        f"gpu = {_value(profile.gpu)}",
+        f"engine = {_value(profile.engine)}",
+        f"label = {_value(profile.label)}",
+    ]
+    tables: list[tuple[str, Any]] = [
+        ("[reached]", msgspec.to_builtins(profile.reached) | {"fit": profile.label}),
+        ("[error]", msgspec.to_builtins(profile.error)),
+        ("[figures]", profile.figures),
+        *(("[[source]]", msgspec.to_builtins(source)) for source in profile.source),
+    ]
+    for heading, values in tables:
+        known = {name: value for name, value in values.items() if value not in (None, "")}
+        if known:
+            lines += ["", heading, *(f"{name} = {_value(value)}" for name, value in known.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _value(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}" if value != int(value) else f"{value:.1f}"
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,148 @@
+"""Fits the step time's constants to measured cases.
+
+Constants belong to a GPU and an engine, never to a row: whatever a model or a load needs must follow from the formula.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict, replace
+
+from windtunnel.simulator.emulator import facts
+from windtunnel.simulator.emulator.facts import Reached
+from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.replay import Played
+from windtunnel.simulator.emulator.solve import solve
+from windtunnel.simulator.emulator.trial import Trial, statistics
+from windtunnel.simulator.emulator.usual import SPREAD, usual
+
+_TABLE = 0.1
+"""Relative error of a row's mean that counts one; rows of published tables differ that much between themselves."""
+_FIRST_TOKEN = 0.5
+"""Weight of a TTFT against a TPOT: it hangs on the client's ways."""
+_RUN = 0.02
+"""The same for a statistic of a run that was recorded request by request."""
+_FEW = 8
+"""Rows of a GPU below which its fit starts from all GPUs of its architecture."""
+
+Talk = Callable[[str], None]
+
+
+class Fitted(Struct, frozen=True):
+    """Constants and what they come to."""
+
+    reached: Reached
+    in_sample: float
+    held_out: float | None = None
+    before: float | None = None
+
+
+def fit(trials: Sequence[Trial], start: Reached, *, narrow: float = 1.0, part: slice | None = None) -> Reached:
+    """The constants that suit all trials best; `narrow` scales how far they may go from `start`.
+
+    With `part` only these requests of recorded runs are looked at.
+    """
+    spread = {name: SPREAD[name] * narrow for name in _free(trials)}
+    given = {name: value for name, value in asdict(start).items() if name in SPREAD}
+    for name, other in (("he", "hw"), ("hfe", "hf"), ("hk8", "hk")):
+        given[name] = given[name] or given[other]
+    runs = any(isinstance(trial.case.load, Open) for trial in trials)
+
+    def residuals(values: dict[str, float]) -> list[float]:
+        reached = replace(start, **values)
+        return [residual for trial in trials for residual in _residuals(trial, reached, part)]
+
+    values = solve(residuals, given, spread, rounds=8 if runs else 20, enough=0.01 if runs else 1e-3, costly=runs)
+    return replace(start, **{name: float(f"{value:.4g}") for name, value in values.items()})
+
+
+def fit_groups(trials: Sequence[Trial]) -> dict[str, Reached]:
+    """Constants for each GPU that has trials, from these trials alone."""
+    groups: dict[str, list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(trial.case.gpu, []).append(trial)
+    found: dict[str, Reached] = {}
+    for key, own in groups.items():
+        gpu = facts.gpu(key)
+        relatives = [t for t in trials if int(facts.gpu(t.case.gpu).capability) == int(gpu.capability) > 0]
+        if len(own) < _FEW and len(relatives) > len(own):
+            found[key] = fit(own, fit(relatives, usual(gpu)), narrow=0.5)
+        else:
+            found[key] = fit(own, usual(gpu))
+    return found
+
+
+def calibrate(cases: Sequence[Case], talk: Talk = lambda _: None) -> Fitted:
+    """Constants for recorded runs of one GPU, and their errors: in sample, and held out by time.
+
+    For the latter the first half of each run's calls is fitted and the second half predicted.
+    """
+    trials = [Trial(case) for case in cases]
+    start = usual(facts.gpu(cases[0].gpu))
+    before = error_of(trials, start)
+    talk(f"before: {before:.1%} mean error")
+    reached = fit(trials, start)
+    in_sample = error_of(trials, reached)
+    talk(f"fitted to all calls: {in_sample:.1%}")
+    if not all(isinstance(case.load, Open) for case in cases):
+        return Fitted(reached, in_sample, before=before)
+    half = min(len(case.load.asks) for case in cases if isinstance(case.load, Open)) // 2
+    if half < 10:
+        return Fitted(reached, in_sample, before=before)
+    held_out = error_of(trials, fit(trials, start, part=slice(0, half)), part=slice(half, None))
+    talk(f"fitted to the first {half} calls, the others predicted: {held_out:.1%}")
+    return Fitted(reached, in_sample, held_out, before)
+
+
+def error_of(trials: Sequence[Trial], reached: Reached, part: slice | None = None) -> float:
+    """Mean of absolute relative errors over all metrics."""
+    errors: list[float] = []
+    for trial in trials:
+        measured, emulated = _both(trial, reached, part)
+        errors += [abs(emulated[metric] / measured[metric] - 1) for metric in emulated if measured[metric] > 0]
+    return float(np.mean(errors)) if errors else 0.0
+
+
+def _residuals(trial: Trial, reached: Reached, part: slice | None) -> list[float]:
+    measured, emulated = _both(trial, reached, part)
+    recorded = isinstance(trial.case.load, Open)
+    found: list[float] = []
+    for metric, value in emulated.items():
+        if measured[metric] <= 0 or value <= 0:
+            continue
+        weight = 1.0 if recorded or not metric.startswith("ttft") else _FIRST_TOKEN
+        found.append(weight * float(np.log(value / measured[metric])) / (_RUN if recorded else _TABLE))
+    return found
+
+
+def _both(trial: Trial, reached: Reached, part: slice | None) -> tuple[dict[str, float], dict[str, float]]:
+    """What was measured and what is emulated."""
+    case = trial.case
+    if part is None or case.seen is None:
+        return case.measured, trial.emulated(reached)
+    return statistics(case.seen, part), trial.metrics(_some(trial.played(reached), part), reached.request_ms)
+
+
+def _some(played: Played, part: slice) -> Played:
+    columns = ("asked", "scheduled", "first", "last", "output", "prompt", "hit")
+    return replace(played, **{name: getattr(played, name)[part] for name in columns})
+
+
+def _free(trials: Sequence[Trial]) -> list[str]:
+    """The constants that these trials can tell something about."""
+    models = {trial.case.model for trial in trials}
+    dense = any(not trial.settings.model.experts for trial in trials)
+    mixed = any(trial.settings.model.experts for trial in trials)
+    narrow = {trial.settings.model.kv_share(trial.settings.kv_dtype) < 1 for trial in trials}
+    wanted = {
+        "hf": dense,
+        "he": mixed,
+        "hfe": mixed,
+        "hk": False in narrow,
+        "hk8": True in narrow,
+        # One model's layers cannot be told from its steps.
+        "layer_us": len(models) > 1,
+        "request_ms": any(trial.case.client_side for trial in trials),
+    }
+    return [name for name in SPREAD if wanted.get(name, True)]

@@ -1,0 +1,175 @@
+"""One measured run, request by request: the layout of `requests.csv`, `blocks.jsonl` and `meta.json` in a folder.
+
+`requests.csv` has a row a request, times in seconds; `blocks.jsonl` (may be missing) the ids of each prompt's full
+blocks, equal where blocks and everything before them are equal; `meta.json` the engine's arguments and hardware.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.names import gpu_key, model_key
+from windtunnel.simulator.emulator.replay import NS, Ask, Played
+from windtunnel.simulator.emulator.trial import statistics
+from windtunnel.traces.errors import UsageError
+
+_FLAGS = (
+    "max_num_seqs",
+    "max_num_batched_tokens",
+    "max_model_len",
+    "kv_cache_dtype",
+    "quantization",
+    "tensor_parallel_size",
+    "block_size",
+    "gpu_memory_utilization",
+    "long_prefill_token_threshold",
+)
+_SWITCHES = ("enforce_eager", "async_scheduling", "enable_prefix_caching")
+
+
+def read_run(folder: Path) -> Case:
+    """UsageError where the folder lacks what an emulation needs."""
+    meta = _meta(folder)
+    rows = sorted(_rows(folder), key=lambda row: row["arrived"])
+    flags, gpu, model = _flags(folder, meta)
+    size = int(_dig(meta, "kv_cache", "block_size") or 16)
+    blocks = _blocks(folder)
+    asks = [_ask(row, blocks.get(row["request"]), size) for row in rows]
+    columns = {
+        name: np.array([round(row[key] * NS) for row in rows])
+        for name, key in (("asked", "arrived"), ("first", "first"), ("last", "last"))
+    }
+    whole = np.array([ask.output for ask in asks])
+    none = np.zeros(len(asks), dtype=np.int64)
+    seen = Played(
+        **columns,
+        scheduled=none,
+        output=whole,
+        prompt=np.array([len(ask.prompt) for ask in asks]),
+        hit=none,
+        preemptions=0,
+        steps=0,
+    )
+    return Case(
+        id=folder.name or folder.resolve().name,
+        flags=flags,
+        load=Open(asks),
+        measured=statistics(seen),
+        gpu=gpu,
+        model=model,
+        source=str(meta.get("source") or ""),
+        client_side="queued_s" not in rows[0],
+        seen=seen,
+    )
+
+
+def is_run(path: Path) -> bool:
+    return (path / "requests.csv").is_file()
+
+
+def _meta(folder: Path) -> dict[str, Any]:
+    path = folder / "meta.json"
+    try:
+        meta = msgspec.json.decode(path.read_bytes())
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({error}): it names the engine's arguments and the GPU.") from error
+    if not isinstance(meta, dict):
+        raise UsageError(f"{path} is no JSON object: it names the engine's arguments and the GPU.")
+    return meta
+
+
+def _rows(folder: Path) -> Iterable[dict[str, float]]:
+    path = folder / "requests.csv"
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file, skipinitialspace=True))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path} cannot be read ({error}).") from error
+    read: list[dict[str, float]] = []
+    for number, row in enumerate(rows):
+        try:
+            # The engine's own arrival time where there is one: the client's way is not the engine's.
+            arrived = row.get("queued_s") or row["arrival_s"]
+            server = {"queued_s": 1.0} if row.get("queued_s") else {}
+            read.append(
+                server
+                | {
+                    "request": float(row.get("request") or number),
+                    "arrived": float(arrived),
+                    "prompt": float(row["input_tokens"]),
+                    "output": float(row["output_tokens"]),
+                    "first": float(row["first_token_s"]),
+                    "last": float(row["last_token_s"]),
+                }
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(
+                f"{path} line {number + 2} lacks a figure ({error}): it takes queued_s or arrival_s, input_tokens, "
+                "output_tokens, first_token_s and last_token_s."
+            ) from error
+    if not read:
+        raise UsageError(f"{path} has no requests: give a run with some.")
+    return read
+
+
+def _blocks(folder: Path) -> dict[float, list[int]]:
+    path = folder / "blocks.jsonl"
+    if not path.is_file():
+        return {}
+    try:
+        lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
+        return {float(line["request"]): [int(block) for block in line["input_blocks"]] for line in lines}
+    except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} cannot be read ({error}): a line is an object with request and input_blocks."
+        ) from error
+
+
+def _ask(row: Mapping[str, float], blocks: list[int] | None, size: int) -> Ask:
+    """Equal blocks become equal tokens; what follows them differs from every other prompt."""
+    length = int(row["prompt"])
+    own = 1 << 31 | int(row["request"])
+    prompt = np.full(length, own, dtype=np.uint32)
+    if blocks:
+        shared = np.repeat(np.array(blocks, dtype=np.uint32), size)[:length]
+        prompt[: len(shared)] = shared
+    return Ask(prompt, max(1, int(row["output"])), at=round(row["arrived"] * NS))
+
+
+def _flags(folder: Path, meta: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str]:
+    kwargs = meta.get("engine_kwargs")
+    given: dict[str, Any] = dict(kwargs) if isinstance(kwargs, dict) else {}
+    named = str(meta.get("gpu") or _dig(meta, "hardware", "device_name") or "")
+    gpu = gpu_key(named) or gpu_key(str(_dig(meta, "hardware", "device_name") or ""))
+    if gpu is None:
+        raise UsageError(f"{folder / 'meta.json'}: GPU {named or 'not named'} is not in the table of GPUs.")
+    asked = str(given.get("model") or meta.get("model") or "")
+    model, quantization = model_key(asked)
+    if model is None:
+        raise UsageError(f"{folder / 'meta.json'}: model {asked or 'not named'} is not in the table of models.")
+    cache = meta.get("kv_cache")
+    given = (dict(cache) if isinstance(cache, dict) else {}) | given
+    if quantization is not None:
+        given.setdefault("quantization", quantization)
+    flags = ["--gpu", gpu, "--model", model]
+    for name in _FLAGS:
+        if given.get(name) is not None:
+            flags += ["--" + name.replace("_", "-"), str(given[name])]
+    for name in _SWITCHES:
+        if isinstance(given.get(name), bool):
+            flags.append(("--" if given[name] else "--no-") + name.replace("_", "-"))
+    if given.get("num_gpu_blocks"):
+        flags += ["--num-gpu-blocks-override", str(given["num_gpu_blocks"])]
+    return tuple(flags), gpu, model
+
+
+def _dig(meta: Mapping[str, Any], *keys: str) -> Any:
+    value: Any = meta
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

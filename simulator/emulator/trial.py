@@ -1,0 +1,96 @@
+"""A measured case emulated with one set of constants after another."""
+
+import numpy as np
+
+from windtunnel.simulator.emulator.clients import CLIENTS, asks, counted, weights
+from windtunnel.simulator.emulator.constants import Constants
+from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.facts import Reached
+from windtunnel.simulator.emulator.flags import Settings, parse
+from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.replay import Floats, Played, play
+from windtunnel.simulator.emulator.retime import Schedule
+from windtunnel.simulator.emulator.scheduler import Scheduler
+from windtunnel.simulator.emulator.steptime import StepTime
+
+STATISTICS = ("mean", "p50", "p90", "p99")
+
+
+class Trial:
+    """One case, its flags resolved. UsageError or EngineError where it cannot be served."""
+
+    def __init__(self, case: Case) -> None:
+        self.case = case
+        self.settings: Settings = parse(list(case.flags))
+        self._schedule: Schedule | None = None
+        self._twin: Trial | None = None
+
+    def share(self, other: "Trial") -> None:
+        """Use the schedule of another trial of the same flags and load."""
+        if other is not self:
+            self._twin = other
+
+    def played(self, reached: Reached | None = None, figures: Constants | None = None) -> Played:
+        """The case's requests as they go with these constants; None: those of the tables."""
+        settings, load = self.settings, self.case.load
+        steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=reached, figures=figures)
+        if isinstance(load, Open):
+            core = Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous)
+            return play(core, load.asks)
+        if self._twin is not None:
+            return self._twin.played(reached, figures)
+        if self._schedule is None:
+            size = settings.limits.hash_block_size
+            client = CLIENTS[load.client]
+            self._schedule = Schedule.of(
+                settings.limits,
+                asks(client, load.concurrency, load.tokens_in, load.tokens_out, size),
+                load.concurrency,
+                counted=counted(client, load.concurrency),
+                asynchronous=settings.asynchronous,
+            )
+        return self._schedule.timed(steptime)
+
+    def emulated(self, reached: Reached | None = None, figures: Constants | None = None) -> dict[str, float]:
+        """The case's metrics, in the units they were measured in."""
+        return self.metrics(self.played(reached, figures), (reached or self.settings.gpu.reached).request_ms)
+
+    def metrics(self, played: Played, request_ms: float) -> dict[str, float]:
+        load = self.case.load
+        if isinstance(load, Open):
+            found = statistics(played)
+            if self.case.client_side:
+                late = ("ttft", "e2e")
+                found = {name: value + request_ms * name.startswith(late) for name, value in found.items()}
+            return found
+        client = CLIENTS[load.client]
+        weight = weights(client, load.concurrency)
+        several = weight * (played.output > 1)
+        # Completed output over time: each request in flight yields its tokens in its own time.
+        lasted = float(np.average(played.e2e_s, weights=weight)) + request_ms / 1e3
+        known = {
+            "ttft_ms": float(np.average(played.ttft_s, weights=weight)) * 1e3 + request_ms,
+            "ttft_p50_ms": float(np.median(played.ttft_s)) * 1e3 + request_ms,
+            "output_tokens_per_s": load.concurrency * float(np.average(played.output, weights=weight)) / lasted,
+        }
+        if several.any():
+            known["tpot_ms"] = float(np.average(played.tpot_s, weights=several)) * 1e3
+        return {metric: known[metric] for metric in self.case.measured if metric in known}
+
+
+def statistics(played: Played, which: slice = slice(None)) -> dict[str, float]:
+    """{ttft, tpot, e2e} by {mean, p50, p90, p99}, in ms, over some of the requests in their order of arrival."""
+    chosen = np.arange(len(played.output))[which]
+    several = chosen[played.output[chosen] > 1]
+    return {
+        **_spread("ttft", played.ttft_s[chosen]),
+        **_spread("tpot", played.tpot_s[several]),
+        **_spread("e2e", played.e2e_s[chosen]),
+    }
+
+
+def _spread(name: str, seconds: Floats) -> dict[str, float]:
+    if not len(seconds):
+        return {}
+    values = (seconds.mean(), *np.percentile(seconds, (50, 90, 99)))
+    return {f"{name}_{which}_ms": float(value) * 1e3 for which, value in zip(STATISTICS, values, strict=True)}
