@@ -13,9 +13,13 @@ from msgspec import Struct
 
 from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.runs import RunPool
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.scheduler import Limits
+
+
+NEVER = 1 << 62
 
 
 class Hit(Struct, frozen=True):
@@ -27,8 +31,9 @@ class Hit(Struct, frozen=True):
 
 
 class KvCache:
-    def __init__(self, limits: "Limits") -> None:
-        self.pool = BlockPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching)
+    def __init__(self, limits: "Limits", pool: BlockPool | None = None) -> None:
+        caching = limits.enable_prefix_caching
+        self.pool: BlockPool | RunPool = pool or RunPool(limits.num_gpu_blocks, caching=caching)
         self._size = limits.block_size
         self._longest = limits.max_model_len
         self._whole = limits.scheduler_reserve_full_isl
@@ -96,6 +101,15 @@ class KvCache:
     def cached(self, request: Request) -> int:
         """How many leading tokens of a running request the prefix cache knows."""
         return request.cached_blocks * self._size if self.pool.caching else 0
+
+    def bounds(self, request: Request) -> tuple[int, int, int]:
+        """Until when steps change nothing about what a running request holds, tokens.
+
+        The most computed ones for which no block is lacking; the processed ones (computed less in flight) from which on
+        blocks are given back; the final ones (computed and known) from which on more is findable.
+        """
+        size = self._size
+        return len(request.blocks) * size - self._lookahead, NEVER, (request.cached_blocks + 1) * size
 
     def free(self, request: Request) -> None:
         self.pool.release(reversed(request.blocks))

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
+from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.kv import Hit, KvCache
 from windtunnel.simulator.emulator.kv_groups import Table
 from windtunnel.simulator.emulator.kv_hybrid import Groups
@@ -32,8 +33,9 @@ class Held:
 
 class GroupedKv(KvCache):
     def __init__(self, limits: "Limits") -> None:
-        super().__init__(limits)
-        self._groups = Groups(limits, self.pool)
+        pool = BlockPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching)
+        super().__init__(limits, pool)
+        self._groups = Groups(limits, pool)
         self._all = self._groups.all
         self._held: dict[Request, Held] = {}
         self._junctions: dict[Request, int] = {}
@@ -106,6 +108,10 @@ class GroupedKv(KvCache):
         if held is not None:
             for group, table in zip(self._all, held.tables, strict=True):
                 group.free(table)
+
+    def bounds(self, request: Request) -> tuple[int, int, int]:
+        held = self._held[request]
+        return held.room, held.keep, held.until
 
     def tables(self, request: Request) -> list[Table]:
         """A running request's blocks in each group."""
