@@ -10,12 +10,11 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from windtunnel.simulator.emulator import facts
-from windtunnel.simulator.emulator.facts import Reached
 from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.reached import SPREAD, Reached, usual
 from windtunnel.simulator.emulator.replay import Played
 from windtunnel.simulator.emulator.solve import solve
 from windtunnel.simulator.emulator.trial import Trial, statistics
-from windtunnel.simulator.emulator.usual import SPREAD, usual
 
 _TABLE = 0.1
 """Relative error of a row's mean that counts one; rows of published tables differ that much between themselves."""
@@ -67,9 +66,9 @@ def fit_groups(trials: Sequence[Trial]) -> dict[str, Reached]:
         gpu = facts.gpu(key)
         relatives = [t for t in trials if int(facts.gpu(t.case.gpu).capability) == int(gpu.capability) > 0]
         if len(own) < _FEW and len(relatives) > len(own):
-            found[key] = fit(own, fit(relatives, usual(gpu)), narrow=0.5)
+            found[key] = fit(own, fit(relatives, usual(gpu.bf16)), narrow=0.5)
         else:
-            found[key] = fit(own, usual(gpu))
+            found[key] = fit(own, usual(gpu.bf16))
     return found
 
 
@@ -79,7 +78,7 @@ def calibrate(cases: Sequence[Case], talk: Talk = lambda _: None) -> Fitted:
     For the latter the first half of each run's calls is fitted and the second half predicted.
     """
     trials = [Trial(case) for case in cases]
-    start = usual(facts.gpu(cases[0].gpu))
+    start = usual(facts.gpu(cases[0].gpu).bf16)
     before = error_of(trials, start)
     talk(f"before: {before:.1%} mean error")
     reached = fit(trials, start)

@@ -8,7 +8,7 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -16,38 +16,11 @@ from msgspec import Struct
 from windtunnel.simulator.emulator.model import Model
 from windtunnel.simulator.emulator.model_folder import read as read_folder
 from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.simulator.emulator.reached import Reached, usual
 from windtunnel.traces.errors import UsageError
 
 GIB = 1 << 30
 UNVERIFIED = "unverified"
-T = TypeVar("T")
-
-
-class Reached(Struct, frozen=True, forbid_unknown_fields=True):
-    """What vLLM makes of the hardware: shares of the peak, and fixed times."""
-
-    hw: float = 0.75
-    """Bandwidth when reading weights."""
-    hf: float = 0.45
-    """FLOPS in matrix products."""
-    hk: float = 0.75
-    """Bandwidth when reading KV cache."""
-    ha: float = 0.40
-    """FLOPS in prefill attention."""
-    step_ms: float = 2.0
-    seq_us: float = 50.0
-    layer_us: float = 0.0
-    """A layer's kernels wait for each other, however little each has to do."""
-    he: float | None = None
-    """Bandwidth when reading expert weights, as many as the touch formula counts; None: `hw`. Above 1 where routing is
-    more concentrated than the formula says."""
-    hfe: float | None = None
-    """FLOPS in the products of mixtures; None: `hf`."""
-    hk8: float | None = None
-    """Bandwidth when reading a KV cache of 8 bit; None: `hk`."""
-    request_ms: float = 0.0
-    """Of a request outside of the engine's steps: HTTP, tokenizing, the way back of its first token."""
-    fit: str = UNVERIFIED
 
 
 class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,12 +62,13 @@ class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def gpus() -> dict[str, Gpu]:
-    return _table("gpus.toml", dict[str, Gpu])
+    """What a row does not say of how far an engine gets is what is usual."""
+    return msgspec.convert({key: _complete(row) for key, row in _table("gpus.toml").items()}, dict[str, Gpu])
 
 
 @cache
 def models() -> dict[str, Model]:
-    return _table("models.toml", dict[str, Model])
+    return msgspec.convert(_table("models.toml"), dict[str, Model])
 
 
 def gpu(name: str) -> Gpu:
@@ -134,9 +108,14 @@ def _key(name: str) -> str:
     return name.strip().lower().replace("_", "-").replace(" ", "-")
 
 
-def _table(name: str, kind: type[T]) -> T:
-    text = (files("windtunnel.simulator.emulator") / name).read_text()
-    return msgspec.convert(tomllib.loads(text), kind)
+def _table(name: str) -> dict[str, Any]:
+    return tomllib.loads((files("windtunnel.simulator.emulator") / name).read_text())
+
+
+def _complete(row: dict[str, Any]) -> dict[str, Any]:
+    known = msgspec.to_builtins(usual(row["bf16"])) if isinstance(row.get("bf16"), int | float) else {}
+    given = row.get("reached", {})
+    return row | {"reached": known | given if isinstance(given, dict) else given}
 
 
 def _gpu_file(path: Path) -> Gpu:
@@ -148,7 +127,7 @@ def _gpu_file(path: Path) -> Gpu:
         if isinstance(row, dict) and len(row) == 1 and isinstance(only := next(iter(row.values())), dict):
             row = only
         if isinstance(row, dict):
-            row = {"name": path.stem, "watts": 0, "source": UNVERIFIED} | row
+            row = _complete({"name": path.stem, "watts": 0, "source": UNVERIFIED} | row)
         return msgspec.convert(row, Gpu)
     except OSError as error:
         raise UsageError(f"--gpu {path} cannot be read: {error.strerror}.") from None

@@ -12,16 +12,18 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.emulator import facts, flag_rules, memory
 from windtunnel.simulator.emulator.constants import Constants, constants, replaced
-from windtunnel.simulator.emulator.facts import GIB, Gpu, Reached
+from windtunnel.simulator.emulator.facts import GIB, Gpu
 from windtunnel.simulator.emulator.flag_parser import AUTO, parser
 from windtunnel.simulator.emulator.flag_words import sort
 from windtunnel.simulator.emulator.graphs import Graphs, capture
 from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.model import Model
+from windtunnel.simulator.emulator.pool import Pool, layout_of, pool_of
 from windtunnel.simulator.emulator.profile import Profile, load
+from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.speculation import Speculation, speculation
 from windtunnel.simulator.emulator.step import Limits
-from windtunnel.traces.errors import EngineError, UsageError
+from windtunnel.traces.errors import UsageError
 
 VLLM_VERSION = "0.32.0"
 """The vLLM whose rules are emulated."""
@@ -36,6 +38,8 @@ class Settings(Struct, frozen=True):
     served: tuple[str, ...]
     """Names that requests may use."""
     limits: Limits
+    pool: Pool
+    """Groups of layers in the KV cache, bytes of a block, how many requests of the full length fit."""
     mode: Mode
     """What the time of a step depends on beside GPU and model."""
     utilization: float
@@ -55,8 +59,6 @@ class Settings(Struct, frozen=True):
     """Share of the answers that call a tool where a client offers a harmless one."""
     profile: Profile | None = None
     """Constants fitted to measurements, in place of the GPU's row."""
-    mamba_mode: str = "none"
-    """none, or align: states at ends of blocks are kept for prefixes."""
 
     @property
     def kv_dtype(self) -> str:
@@ -88,7 +90,13 @@ class Settings(Struct, frozen=True):
 
     @property
     def kv_tokens(self) -> int:
-        return self.limits.num_gpu_blocks * self.limits.block_size
+        """As vLLM prints it."""
+        return self.pool.tokens
+
+    @property
+    def mamba_mode(self) -> str:
+        """none, or align: recurrent states at ends of blocks are kept for prefixes."""
+        return next((group.mamba_mode for group in self.pool.groups if group.kind == "mamba"), "none")
 
     @property
     def unverified(self) -> tuple[str, ...]:
@@ -118,32 +126,14 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
     wanted = flag_rules.speculative(known)
     drafted = speculation(wanted, model, known.tensor_parallel_size) if wanted is not None else None
     mode = _mode(known, gpu, tokens, seqs, drafted, environ or {})
-    block_size = known.block_size or _DEFAULT_BLOCK
-    blocks = _blocks(known, gpu, model, mode, block_size, tokens, seqs)
-    longest = _longest(known.max_model_len, model, blocks, block_size, mode.kv_dtype)
-    flag_rules.batch(known, tokens, seqs, longest)
+    pool = _pool(known, gpu, model, mode, tokens, seqs)
+    flag_rules.batch(known, tokens, seqs, pool.max_model_len)
     return Settings(
         gpu=gpu,
         model=model,
         served=tuple(known.served_model_name or (name,)),
-        limits=Limits(
-            num_gpu_blocks=blocks,
-            block_size=block_size,
-            max_model_len=longest,
-            max_num_seqs=seqs,
-            max_num_batched_tokens=tokens,
-            long_prefill_token_threshold=known.long_prefill_token_threshold,
-            enable_prefix_caching=known.enable_prefix_caching,
-            scheduler_reserve_full_isl=known.scheduler_reserve_full_isl,
-            watermark=known.watermark,
-            priority=known.scheduling_policy == "priority",
-            window=model.window,
-            speculative_tokens=drafted.k if drafted else 0,
-            lookahead=drafted.lookahead if drafted else 0,
-            drops_last_block=drafted.drops_last_block if drafted else False,
-            draft_slots=1 if drafted is not None and drafted.method == "draft_model" else 0,
-            prefix_cache_retention_interval=known.prefix_cache_retention_interval,
-        ),
+        limits=_limits(known, model, pool, tokens, seqs, drafted),
+        pool=pool,
         mode=mode,
         utilization=known.gpu_memory_utilization,
         quantization=known.quantization,
@@ -158,7 +148,6 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         tokenizer=known.tokenizer,
         tool_calls=known.tool_calls,
         profile=profile,
-        mamba_mode="align" if model.recurrent and known.enable_prefix_caching else "none",
     )
 
 
@@ -243,45 +232,77 @@ def _threads(environ: Mapping[str, str]) -> int:
     return max(1, int(text)) if text.isdigit() else 1
 
 
-def _blocks(
-    known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, block_size: int, tokens: int, seqs: int
-) -> int:
-    if known.num_gpu_blocks_override:
-        return int(known.num_gpu_blocks_override)
-    return memory.kv_blocks(
-        gpu,
+def _pool(known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, tokens: int, seqs: int) -> Pool:
+    """Blocks and the length that is served."""
+    wanted = known.max_model_len
+    auto = wanted == AUTO
+    if wanted is not None and wanted > model.max_model_len:
+        raise UsageError(
+            f"User-specified max_model_len ({wanted}) is greater than the derived max_model_len "
+            f"({model.max_model_len} of {model.name}): lower --max-model-len."
+        )
+    plan = layout_of(
         model,
-        block_size=block_size,
-        kv_dtype=mode.kv_dtype,
-        utilization=known.gpu_memory_utilization,
-        tensor_parallel=mode.tensor_parallel,
-        max_num_seqs=seqs,
-        max_num_batched_tokens=tokens,
-        draft=mode.speculation.draft if mode.speculation else None,
-        memory_bytes=known.kv_cache_memory_bytes,
+        mode,
+        longest=model.max_model_len if auto or wanted is None else wanted,
+        block_size=known.block_size or _block_size(gpu, model),
+        caching=known.enable_prefix_caching,
+        hybrid=not known.disable_hybrid_kv_cache_manager,
+    )
+    drafted = mode.speculation
+    blocks = known.num_gpu_blocks_override or plan.blocks(
+        known.kv_cache_memory_bytes
+        or memory.available_bytes(
+            gpu,
+            model,
+            utilization=known.gpu_memory_utilization,
+            tensor_parallel=mode.tensor_parallel,
+            max_num_seqs=seqs,
+            max_num_batched_tokens=tokens,
+            draft_bytes=drafted.draft.resident_bytes if drafted else 0.0,
+        )
+    )
+    if blocks < 2:
+        raise memory.no_room(gpu, model, mode.tensor_parallel)
+    return pool_of(
+        plan,
+        blocks,
+        wanted=wanted,
+        longest=model.max_model_len,
+        in_flight=tokens * (2 if mode.asynchronous else 1),
+        auto=auto,
     )
 
 
-def _longest(wanted: int | None, model: Model, blocks: int, block_size: int, kv_dtype: str) -> int:
-    """The model length to serve; one request of that length must fit into the pool beside the null block."""
-    room = (blocks - 1) * block_size
-    if wanted == AUTO:
-        return min(model.max_model_len, room)
-    longest = wanted or model.max_model_len
-    if longest > model.max_model_len:
-        raise UsageError(
-            f"User-specified max_model_len ({longest}) is greater than the derived max_model_len "
-            f"({model.max_model_len} of {model.name}): lower --max-model-len."
-        )
-    if longest > room:
-        unit = model.kv_bytes * model.kv_share(kv_dtype) / GIB
-        raise EngineError(
-            f"To serve at least one request with the model's max seq len ({longest}), ({longest * unit:.2f} GiB KV "
-            f"cache is needed, which is larger than the available KV cache memory ({room * unit:.2f} GiB). Based on "
-            f"the available memory, the estimated maximum model length is {room}. Try increasing "
-            f"`gpu_memory_utilization` or decreasing `max_model_len` when initializing the engine."
-        )
-    return longest
+def _block_size(gpu: Gpu, model: Model) -> int:
+    """The smallest that the attention kernels take; those for latent attention on data-centre Blackwell want 32."""
+    return 32 if model.latent and gpu.data_centre_blackwell else _DEFAULT_BLOCK
+
+
+def _limits(
+    known: argparse.Namespace, model: Model, pool: Pool, tokens: int, seqs: int, drafted: Speculation | None
+) -> Limits:
+    host = (known.kv_offloading_size or 0.0) * GIB if known.kv_offloading_backend == "native" else 0.0
+    return Limits(
+        num_gpu_blocks=pool.blocks,
+        block_size=pool.layout.block_size,
+        max_model_len=pool.max_model_len,
+        max_num_seqs=seqs,
+        max_num_batched_tokens=tokens,
+        long_prefill_token_threshold=known.long_prefill_token_threshold,
+        enable_prefix_caching=known.enable_prefix_caching,
+        scheduler_reserve_full_isl=known.scheduler_reserve_full_isl,
+        watermark=known.watermark,
+        priority=known.scheduling_policy == "priority",
+        window=model.window,
+        speculative_tokens=drafted.k if drafted else 0,
+        lookahead=drafted.lookahead if drafted else 0,
+        drops_last_block=drafted.drops_last_block if drafted else False,
+        draft_slots=1 if drafted is not None and drafted.method == "draft_model" else 0,
+        groups=pool.groups,
+        prefix_cache_retention_interval=known.prefix_cache_retention_interval,
+        offload_blocks=int(host // (pool.layout.block_bytes * known.tensor_parallel_size)),
+    )
 
 
 def _unused(known: argparse.Namespace) -> list[str]:

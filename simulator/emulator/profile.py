@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.facts import Reached
+from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.traces.errors import UsageError
 
 SCHEMA = "windtunnel.profile/1"

@@ -11,10 +11,11 @@ Latent attention (MLA) reads one latent a token for all heads; in decode every h
 """
 
 from windtunnel.simulator.emulator.constants import Constants, constants
-from windtunnel.simulator.emulator.facts import Gpu, Reached
+from windtunnel.simulator.emulator.facts import Gpu
 from windtunnel.simulator.emulator.graphs import Graphs, capture
 from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.model import Model
+from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.scheduler import Step
 
 ERROR_BAR = 0.20

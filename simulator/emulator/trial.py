@@ -5,9 +5,9 @@ import numpy as np
 from windtunnel.simulator.emulator.clients import CLIENTS, asks, counted, weights
 from windtunnel.simulator.emulator.constants import Constants
 from windtunnel.simulator.emulator.core import Core
-from windtunnel.simulator.emulator.facts import Reached
 from windtunnel.simulator.emulator.flags import Settings, parse
 from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.replay import Floats, Played, play
 from windtunnel.simulator.emulator.retime import Schedule
 from windtunnel.simulator.emulator.scheduler import Scheduler

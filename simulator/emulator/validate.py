@@ -7,10 +7,10 @@ import numpy as np
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.calibrate import fit_groups
-from windtunnel.simulator.emulator.facts import Reached
 from windtunnel.simulator.emulator.measured import Case, Cases, Skipped, read_table
 from windtunnel.simulator.emulator.measured_run import is_run, read_run
 from windtunnel.simulator.emulator.profile import Profile
+from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.run_folder import is_run_folder, read_run_folder
 from windtunnel.simulator.emulator.trial import Trial
 from windtunnel.traces.errors import EngineError, UsageError

@@ -6,10 +6,10 @@ import pytest
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.assumptions import assumptions
 from windtunnel.simulator.emulator.constants import constants, figures
-from windtunnel.simulator.emulator.facts import Reached
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.emulator.graphs import Graphs, capture
 from windtunnel.simulator.emulator.mode import Mode
+from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.scheduler import Step
 from windtunnel.simulator.emulator.speculation import speculation
 from windtunnel.simulator.emulator.steptime import StepTime
