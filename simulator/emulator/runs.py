@@ -72,7 +72,7 @@ class RunPool:
                 continue
             keys, length = run.keys, min(len(run.blocks) - place, most - at)
             if keys[place + length - 1] != hashes[at + length - 1]:
-                length = bisect_left(range(1, length), True, key=lambda n: keys[place + n] != hashes[at + n]) + 1  # noqa: B023
+                length = bisect_left(range(1, length), True, key=lambda n: keys[place + n] != hashes[at + n]) + 1
             found += run.blocks[place : place + length] if place or length < len(run.blocks) else run.blocks
         return found
 
