@@ -37,9 +37,9 @@ class Parking:
         """Running requests that are not parked, in running order."""
         self._scheduler = scheduler
         self._limits = limits
-        # Where even one token for each may exceed the budget, or blocks are not of one kind, all stay awake.
+        # Where even one token for each may exceed the budget, all stay awake.
         fits = (limits.max_num_seqs + 1) * (1 + limits.speculative_tokens + limits.draft_slots)
-        self._parks = fits <= limits.max_num_batched_tokens and not limits.groups and not limits.offload_blocks
+        self._parks = fits <= limits.max_num_batched_tokens and not limits.offload_blocks
         self._drafts = limits.speculative_tokens
         self._width = 1 + self._drafts
         self._depth = 2 if scheduler.asynchronous else 1
@@ -236,13 +236,9 @@ class Parking:
         """In how many steps after the one being decided nothing happens to a request but that it decodes."""
         if self._drafts:
             return self._quiet_drafts(request)
-        limits, held = self._limits, len(request.blocks) * self._limits.block_size
-        quiet = min(
-            self._ahead(request),
-            held - limits.lookahead - request.known - self._depth + 1,
-            (request.cached_blocks + 1) * limits.block_size - request.known - 1,
-        )
-        return max(quiet, 0)
+        room, kept, until = self._scheduler.kv.bounds(request)
+        known = request.known
+        return max(min(self._ahead(request), room - known - self._depth + 1, kept - known, until - known - 1), 0)
 
     def _ahead(self, request: Request) -> int:
         """The same but for its blocks; negative if the step being decided is itself not like the one before."""
@@ -259,30 +255,31 @@ class Parking:
         limits, width, depth = self._limits, self._width, self._depth
         if limits.window and request.computed < limits.window + self._drafts:
             return 0
-        self._foresee(request)
-        path, known, size = request.path, request.prompt_tokens, limits.block_size
-        held = min(len(request.blocks) * size - limits.lookahead, limits.max_model_len - 1)
-        full = (request.cached_blocks + 1) * size
+        room, kept, until = self._scheduler.kv.bounds(request)
+        room, known = min(room, limits.max_model_len - 1), request.prompt_tokens
+        # No further than to the end of the room that it has.
+        path = request.path = self._foresee(request, min(request.ends, room - known))
         quiet = 0
         for step in range(1, len(path) - 1):
             after, then = path[step], path[step + 1]
-            if then >= request.ends or known + after - 1 + depth * width > held or known + after >= full:
+            if then >= request.ends or known + after >= min(until, kept + 1):
                 break
-            if depth > 1 and (after + 1 >= request.max_tokens or known + then - 1 >= full):
+            if known + after - 1 + depth * width > room:
+                break
+            if depth > 1 and (after + 1 >= request.max_tokens or known + then - 1 >= until):
                 break
             quiet = step
         return quiet
 
-    def _foresee(self, request: Request) -> None:
-        """Output tokens after each of the next steps to return."""
+    def _foresee(self, request: Request, last: int) -> list[int]:
+        """Output tokens after each of the next steps to return, to `last` of them."""
         at = len(request.output)
-        request.path = path = [at]
+        path = [at]
         accepts, drafts = request.accepts, self._drafts
-        # No further than to the end of its last block.
-        last = len(request.blocks) * self._limits.block_size - request.prompt_tokens
-        while at < min(request.ends, last) and len(path) < _FORESEEN:
+        while at < last and len(path) < _FORESEEN:
             at += 1 + (accepts(at, drafts) if accepts else 0)
             path.append(at)
+        return path
 
 
 def _order(request: Request) -> int:

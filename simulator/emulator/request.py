@@ -7,6 +7,9 @@ import numpy as np
 
 from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
 
+_AHEAD = 512
+"""So many output tokens ahead are hashed, where there are that many."""
+
 FinishReason = Literal["stop", "length", "abort"]
 
 
@@ -38,6 +41,7 @@ class Request:
     """Mutable state of one request. Token counts throughout; positions count from the prompt's first token."""
 
     __slots__ = (
+        "_rest",
         "accepts",
         "alarm",
         "arrival",
@@ -63,7 +67,6 @@ class Request:
         "parked",
         "parked_from",
         "path",
-        "pending",
         "placeholders",
         "preemptions",
         "prefilling",
@@ -158,23 +161,26 @@ class Request:
         self.block_size = block_size
         self.seed = salt_seed(salt)
         self.hashes = chain_hashes(prompt, block_size, self.seed) if hashes is None else list(hashes)
-        self.pending = prompt[len(self.hashes) * block_size :].tolist()
-        """Known tokens after the last hashed block."""
+        self._rest = prompt[len(self.hashes) * block_size :].tolist()
+        """The prompt's tokens after its last full block."""
 
     def append(self, count: int) -> list[int]:
-        """The next `count` output tokens return; the hashes of blocks that became full are added."""
+        """The next `count` output tokens return; blocks that became full have hashes then."""
         done = len(self.output)
         tokens = self.script.tokens(done, done + count)
         self.output += tokens
         self.known += count
-        self.pending += tokens
-        if len(self.pending) >= self.block_size:
-            fresh = chain_hashes(
-                np.array(self.pending, dtype=np.uint32), self.block_size, self.hashes[-1] if self.hashes else self.seed
-            )
-            self.hashes += fresh
-            del self.pending[: len(fresh) * self.block_size]
+        if self.known >= (len(self.hashes) + 1) * self.block_size:
+            self._hash()
         return tokens
+
+    def _hash(self) -> None:
+        """Hashes of the blocks that became full, and of more to come: one pass over many costs no more than one."""
+        size, prompt, done = self.block_size, self.prompt_tokens, len(self.hashes) * self.block_size
+        stop = min(prompt + self.ends, self.known + _AHEAD)
+        ids = self._rest if done < prompt else []
+        ids = ids + self.script.tokens(max(done - prompt, 0), stop - prompt)
+        self.hashes += chain_hashes(np.array(ids, dtype=np.uint32), size, self.hashes[-1] if self.hashes else self.seed)
 
     def accepted(self, drafted: int) -> int:
         """How many of the drafts for the next output tokens are accepted."""
