@@ -7,7 +7,7 @@ import msgspec
 from windtunnel.agents import schemas
 from windtunnel.agents.rendering import Rendering, text_key
 from windtunnel.traces.model import Block, Trace
-from windtunnel.traces.text import fit_text, regenerate, regenerate_inline
+from windtunnel.traces.text import fit_text, regenerate_escaped, regenerate_inline
 
 UNMEASURED_RANGE = (0.5, 2.0)
 """A recorded text whose count under the served tokenizer is unknown stays as it is when its estimate lies this near."""
@@ -26,9 +26,17 @@ class Contents:
 
     def text(self, block_id: int, tokens: int) -> tuple[bytes, int]:
         key = (block_id, tokens, False)
-        if key not in self._held:
-            text, cost = self._text(self.trace.blocks[block_id], tokens)
-            self._hold(key, schemas.escape(text), cost)
+        held = self._held.get(key)
+        if held is not None:
+            return held
+        block = self.trace.blocks[block_id]
+        if block.text is None:
+            tokens = max(0, tokens)
+            held = regenerate_escaped(block.digest, block.kind, tokens, self.rendering.calibration), tokens
+            self._held[key] = held
+            return held
+        text, cost = self._fitted(schemas.clean(block.text), block, tokens) if tokens > 0 else ("", 0)
+        self._hold(key, schemas.escape(text), cost)
         return self._held[key]
 
     def arguments(self, block_id: int, tokens: int) -> tuple[bytes, int]:
@@ -55,13 +63,6 @@ class Contents:
         if self._changed:
             self._fitted_keys.append(key)
             self._changed = False
-
-    def _text(self, block: Block, tokens: int) -> tuple[str, int]:
-        if tokens <= 0:
-            return "", 0
-        if block.text is None:
-            return regenerate(block.digest, block.kind, tokens, self.rendering.calibration), tokens
-        return self._fitted(schemas.clean(block.text), block, tokens)
 
     def _fitted(self, text: str, block: Block, tokens: int) -> tuple[str, int]:
         measured = self.rendering.measured_tokens(text)

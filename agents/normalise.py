@@ -31,7 +31,7 @@ from windtunnel.agents import schemas
 from windtunnel.agents.contents import Contents
 from windtunnel.agents.nodes import Node, Piece, Tip
 from windtunnel.agents.rendering import Rendering, offered_tools, text_key
-from windtunnel.agents.writer import MessageWriter
+from windtunnel.agents.writer import MessageWriter, plain_node
 from windtunnel.traces.client_lines import is_billing_line
 from windtunnel.traces.model import Message, Role, ToolSet, Trace
 
@@ -111,6 +111,9 @@ class ChatTree:
 
     def extend(self, parent: Node, message: int) -> Node:
         m = self.trace.messages[message]
+        plain = plain_node(self.contents, parent, m, output=message in self.outputs)
+        if plain is not None:
+            return plain
         w = MessageWriter(self.rendering, self.contents, parent.tip)
         role = self._role(m, parent.tip)
         if role != "tool":

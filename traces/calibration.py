@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from typing import Literal
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -58,6 +59,9 @@ class Table(Struct, frozen=True):
     starts: tuple[str, ...]
     start: float
     mean: float
+    escaped: tuple[bytes, ...]
+    """The pieces as they stand inside a JSON string."""
+    cost_list: tuple[float, ...]
 
 
 class Calibration(Struct, frozen=True, dict=True):
@@ -242,4 +246,6 @@ def _table(stock: Stock, costs: Costs) -> Table:
         starts=tuple(w for w, c in zip(FILL, costs.starts, strict=True) if abs(c - start) < 0.05),
         start=max(start, 0.1),
         mean=max(1.0, sum(costs.pieces) / len(costs.pieces)),
+        escaped=tuple(msgspec.json.encode(p)[1:-1] for p in own),
+        cost_list=costs.pieces,
     )

@@ -1,6 +1,7 @@
 """Random numbers that are the same on every machine and in every Python: BLAKE2b in counter mode."""
 
 import math
+import struct
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import TypeVar
@@ -9,13 +10,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 _T = TypeVar("_T")
+_NUMBERS = tuple(i.to_bytes(8, "little") for i in range(8))
 
 
 def u16(key: str, count: int) -> NDArray[np.uint16]:
     """`count` uniform 16-bit numbers of a key; fewer of the same key are a prefix of more."""
+    return np.frombuffer(_bytes(key, count), dtype="<u2")[:count].astype(np.uint16, copy=False)
+
+
+def u16_few(key: str, count: int) -> tuple[int, ...]:
+    """The same numbers: sooner where there are few of them."""
+    return struct.unpack_from(f"<{count}H", _bytes(key, count))
+
+
+def _bytes(key: str, count: int) -> bytes:
     name = blake2b(key.encode(), digest_size=32).digest()
-    blocks = (blake2b(i.to_bytes(8, "little"), key=name).digest() for i in range((count + 31) // 32))
-    return np.frombuffer(b"".join(blocks), dtype="<u2")[:count].astype(np.uint16, copy=False)
+    blocks = (count + 31) // 32
+    if blocks <= len(_NUMBERS):
+        return b"".join([blake2b(number, key=name).digest() for number in _NUMBERS[:blocks]])
+    return b"".join([blake2b(i.to_bytes(8, "little"), key=name).digest() for i in range(blocks)])
 
 
 class Stream:

@@ -6,6 +6,7 @@ ends. So a block cut in the middle keeps its digest, and prefixes that were shar
 
 import re
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from windtunnel.traces.calibration import (
     stored,
 )
 from windtunnel.traces.model import Block, TextKind
-from windtunnel.traces.seeded import u16
+from windtunnel.traces.seeded import u16, u16_few
 
 __all__ = [
     "Calibration",
@@ -28,6 +29,7 @@ __all__ = [
     "fit_text",
     "kind_of",
     "regenerate",
+    "regenerate_escaped",
     "regenerate_inline",
     "sample",
     "stored",
@@ -49,6 +51,10 @@ _CODE_ENDS = ("{", "}", ";", "(", "[", "):", "),", "],", "},", "]", "()", "\\", 
 _CODE_SIGNS = (" = ", "->", "=>", " == ", "::", "(self", "&&", "</")
 
 
+_FEW = 128
+"""So many numbers are sooner dealt with one by one than as an array."""
+
+
 def regenerate(digest: str, kind: TextKind, tokens: int, cal: Calibration) -> str:
     """Text of about `tokens` tokens in the calibrated tokenizer; whole lines when there are at least 8 of them."""
     if tokens <= 0:
@@ -57,6 +63,19 @@ def regenerate(digest: str, kind: TextKind, tokens: int, cal: Calibration) -> st
     order, left = _whole_pieces(f"{kind}\0{digest}", tokens, table)
     body = "".join([table.pieces[i] for i in order[:-1]])
     return body + _tail(table, order[-1], left, at_start=not body, newline=tokens >= 8)
+
+
+def regenerate_escaped(digest: str, kind: TextKind, tokens: int, cal: Calibration) -> bytes:
+    """The text of `regenerate` as it stands inside a JSON string."""
+    if tokens <= 0:
+        return b""
+    table = cal.tables[kind]
+    order, left = _whole_pieces(f"{kind}\0{digest}", tokens, table)
+    escaped = table.escaped
+    parts = [escaped[i] for i in order[:-1]]
+    tail = _tail(table, order[-1], left, at_start=not parts, newline=tokens >= 8)
+    parts.append(msgspec.json.encode(tail)[1:-1])
+    return b"".join(parts)
 
 
 def regenerate_inline(digest: str, tokens: int, cal: Calibration) -> str:
@@ -126,6 +145,17 @@ def estimate_tokens(text: str, kind: TextKind | None = None) -> int:
 def _whole_pieces(key: str, tokens: int, table: Table) -> tuple[list[int], float]:
     """Pieces that fit into the count, then the one that does not any more, and the tokens left for it."""
     count = int(tokens / table.mean * 1.1) + 8
+    if count <= _FEW:
+        size, costs, limit = len(table.pieces), table.cost_list, tokens + 0.5
+        few, spent = [], 0.0
+        for draw in u16_few(key, count):
+            piece = draw * size >> 16
+            few.append(piece)
+            more = spent + costs[piece]
+            if more >= limit:
+                return few, tokens - spent
+            spent = more
+        count *= 2
     while True:
         order: NDArray[np.int64] = (u16(key, count).astype(np.int64) * len(table.pieces)) >> 16
         sums = np.cumsum(table.costs[order])

@@ -4,8 +4,10 @@ Everything that tokenises, renders or measures happens here, before the run; a t
 """
 
 import asyncio
+import gc
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal
 
 import msgspec
@@ -50,6 +52,18 @@ class Seldom:
         if now >= self._next:
             self._talk(text)
             self._next = now + TELL_S
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collections: what is prepared stays, and to look through all of it again and again takes long."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 class Isolation(Struct, frozen=True):
@@ -196,13 +210,14 @@ async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_
     proven: dict[str, int] = {}
     changed = 0
     prove = Proof(config, route, rendering, options, limit, tokenizer)
-    for number, (original, trace) in enumerate(fitted):
-        result = await prove.trace(trace)
-        seldom(f"prepared {number + 1} of {len(fitted)} sessions")
-        if result is not None:
-            prepared.append(result[0])
-            proven[trace.header.id] = result[1]
-            changed += result[0].trace is not original
+    with uncollected():
+        for number, (original, trace) in enumerate(fitted):
+            result = await prove.trace(trace)
+            seldom(f"prepared {number + 1} of {len(fitted)} sessions")
+            if result is not None:
+                prepared.append(result[0])
+                proven[trace.header.id] = result[1]
+                changed += result[0].trace is not original
     if not prepared:
         raise UsageError(
             f"no session fits a context of {limit} tokens with its template: use --fit scale, or a larger --max-context"

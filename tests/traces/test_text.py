@@ -6,12 +6,14 @@ import pytest
 from windtunnel.traces.calibration import cut_places
 from windtunnel.traces.inventory import pieces
 from windtunnel.traces.model import KINDS, Block, digest_of
+from windtunnel.traces.seeded import u16, u16_few
 from windtunnel.traces.text import (
     calibrate,
     estimate_tokens,
     fit_text,
     kind_of,
     regenerate,
+    regenerate_escaped,
     regenerate_inline,
     sample,
     stored,
@@ -169,3 +171,22 @@ def test_estimates():
 def test_cuts_are_behind_words():
     for piece in pieces("code")[:50]:
         assert all(piece[p - 1].isalnum() and not piece[p].isalnum() for p in cut_places(piece))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_escaped_text_is_the_text_inside_a_json_string(kind):
+    for tokens in (0, 1, 2, 7, 8, 40, 900, 9_000):
+        text = regenerate("0a" * 16, kind, tokens, CAL)
+        assert json.loads(b'"%b"' % regenerate_escaped("0a" * 16, kind, tokens, CAL)) == text
+
+
+def test_few_numbers_are_the_first_of_many():
+    assert u16_few("key", 300) == tuple(u16("key", 900)[:300].tolist())
+    assert u16_few("key", 5) == tuple(u16("key", 300)[:5].tolist())
+
+
+@pytest.mark.parametrize("tokens", [3, 200, 1_500, 2_500])
+def test_short_and_long_ways_to_the_same_text(tokens, monkeypatch):
+    texts = [regenerate(f"{n:032x}", "code", tokens, CAL) for n in range(50)]
+    monkeypatch.setattr("windtunnel.traces.text._FEW", 0)
+    assert [regenerate(f"{n:032x}", "code", tokens, CAL) for n in range(50)] == texts
