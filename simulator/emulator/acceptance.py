@@ -46,7 +46,7 @@ class Drawn:
         while position >= len(self._accepted):
             self._extend()
         accepted = self._accepted[position]
-        return accepted if accepted < drafted else drafted
+        return min(drafted, accepted)
 
     def _extend(self) -> None:
         conditional = self._table.conditional
