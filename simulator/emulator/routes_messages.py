@@ -8,7 +8,7 @@ from typing import TypeVar
 import msgspec
 from aiohttp import web
 
-from windtunnel.simulator.emulator.ask import Refusal, check_model, misshapen, rendered
+from windtunnel.simulator.emulator.ask import Refusal, chat_prompt, check_model, misshapen
 from windtunnel.simulator.emulator.ask_messages import CountAsk, MessagesAsk, as_chat
 from windtunnel.simulator.emulator.routes_generate import Generator, answer, chat_ident
 from windtunnel.simulator.emulator.wire_messages import MessagesWire, messages_body
@@ -48,7 +48,7 @@ class Messages:
         try:
             chat = as_chat(ask, merges_system=template.merges_system)
             check_model(ask.model, self._generator.settings)
-            count = len(rendered(chat, template))
+            count = len(chat_prompt(chat, self._generator.settings, template))
         except Refusal as refusal:
             return _refused(refusal)
         return answer({"input_tokens": count, "context_management": {"original_input_tokens": count}})

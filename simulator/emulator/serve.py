@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
+from pathlib import Path
 from time import perf_counter_ns, strftime
 from typing import Any
 
@@ -18,7 +19,9 @@ from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
 from windtunnel.simulator.emulator.metrics import Metrics
 from windtunnel.simulator.emulator.routes import Server
 from windtunnel.simulator.emulator.routes_state import describe, labels
+from windtunnel.simulator.emulator.template_folder import FolderTemplate
 from windtunnel.simulator.emulator.tokenizer import builtin
+from windtunnel.simulator.emulator.tokenizer_folder import FolderTokenizer
 from windtunnel.traces.errors import EngineError, UsageError
 
 _PR_SET_PDEATHSIG = 1
@@ -38,6 +41,9 @@ def main(argv: Sequence[str]) -> int:
         die_with_parent()
     try:
         return _run(_serve(settings))
+    except UsageError as error:
+        print(error, file=sys.stderr)
+        return 2
     except OSError as error:
         # vLLM's own words: whoever watches its log for them finds them here.
         _log("ERROR", f"[Errno {error.errno}] cannot listen on {settings.host}:{settings.port}: {error.strerror}.")
@@ -51,7 +57,11 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> tuple[Engine, 
     if settings.auto_tools:
         metrics.parsed = {}
     engine = Engine(core, metrics, perf_counter_ns, loop)
-    return engine, Server(settings, engine, builtin()).application()
+    if settings.tokenizer is None:
+        return engine, Server(settings, engine, builtin()).application()
+    tokenizer = FolderTokenizer(Path(settings.tokenizer))
+    template = FolderTemplate(Path(settings.tokenizer), tokenizer)
+    return engine, Server(settings, engine, tokenizer, template).application()
 
 
 async def _serve(settings: Settings) -> int:
@@ -91,11 +101,11 @@ def _introduce(settings: Settings) -> None:
     _log("INFO", f"Emulating {model.name} on {settings.gpu.name}, {fit}, {bar}.{sources}")
     if settings.ignored:
         _log("WARNING", f"Accepted and not modelled: {', '.join(settings.ignored)}")
-    _log("INFO", f"Available KV cache memory: {settings.kv_tokens * model.kv_bytes / (1 << 30):.2f} GiB")
+    _log("INFO", f"Available KV cache memory: {settings.pool.bytes / (1 << 30):.2f} GiB")
     _log(
         "INFO",
         f"GPU KV cache size: {settings.kv_tokens:,} tokens, Maximum concurrency for {limits.max_model_len:,} tokens "
-        f"per request: {settings.kv_tokens / limits.max_model_len:.2f}x",
+        f"per request: {settings.pool.requests:.2f}x",
     )
 
 
