@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from windtunnel.simulator.cli_anonymise import anonymise
+from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_compare import compare
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.simulator.cli_record import record
@@ -189,6 +190,7 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
     sys.exit(examine(target, model, api_key, as_json=as_json))
 
 
+cli.add_command(capacity)
 cli.add_command(compare)
 cli.add_command(record)
 cli.add_command(why)

@@ -55,11 +55,13 @@ class Virtual:
         run = VirtualRun(self._config(step, 0), self._loaded)
         return identity_of(resolve(run.settings), None)
 
-    async def run(self, step: Step, seed: int, out: Path) -> None:
+    async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None:
         from windtunnel.simulator.run.virtual import virtual_run
 
         began = time.monotonic()
-        summary = await asyncio.to_thread(virtual_run, self._config(step, seed), self._loaded, out)
+        config = self._config(step, seed)
+        config = config if agents is None else replace(config, agents=agents)
+        summary = await asyncio.to_thread(virtual_run, config, self._loaded, out)
         self._talk(f"  {summary.duration_s:,.0f} s of virtual time in {time.monotonic() - began:.1f} s")
 
     async def close(self) -> None:
@@ -92,12 +94,13 @@ class Real:
                 resolved = await adapter.probe(session, root, self._workload.model)
         return identity_of(resolved, root)
 
-    async def run(self, step: Step, seed: int, out: Path) -> None:
+    async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None:
         from windtunnel.simulator.run.run import Run
 
         url = await self._serve(step)
         launched = None if self._up is None else self._up[1]
         config = replace(self._workload, target=url, engine=None, seed=seed, out=str(out))
+        config = config if agents is None else replace(config, agents=agents)
         summary = await Run(config, self._loaded, screen=False, exit_when_done=True).on(url, launched)
         if launched is not None and launched.exited() is not None:
             why = launched.failure()

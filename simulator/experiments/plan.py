@@ -129,7 +129,7 @@ def load(path: Path) -> Plan:
         if names.count(name) > 1:
             raise UsageError(f"{path}: two steps are named {name!r}; give each its own name")
     blocks = file.blocks
-    emulated = all(step.command is not None and _emulated(step.command) for step in steps)
+    emulated = all(step.command is not None and is_emulated(step.command) for step in steps)
     if engine.virtual and not emulated:
         raise UsageError(f"{path}: engine.virtual is for the emulator only; leave it out or use the emulator")
     if not LEAST_BLOCKS <= blocks.least <= blocks.most:
@@ -234,7 +234,7 @@ def _said(change: Change) -> list[str]:
     return said + ([change.command or change.target or ""] if change.command or change.target else [])
 
 
-def _emulated(command: str) -> bool:
+def is_emulated(command: str) -> bool:
     return cmd.split(command)[1][0] == EMULATOR
 
 

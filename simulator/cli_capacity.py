@@ -1,0 +1,129 @@
+"""`windtunnel capacity`: how many agents the engine carries at a service level."""
+
+import asyncio
+import secrets
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from windtunnel.simulator.cli_options import run_options, to_config
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.experiments.capacity import Capacity
+
+INTERRUPTED = 130
+
+
+@click.command()
+@run_options
+@click.option("--most", type=click.IntRange(1), default=1024, show_default=True, help="Try no more agents than this.")
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True, help="Seeds that decide at the edge.")
+@click.option("--resolution", default="0%", show_default=True, metavar="SHARE", help="Distance at which to stop.")
+@click.option("--emulate", metavar="CMD", help='Place the bracket on the emulator first: "emulator --gpu H100 ...".')
+def capacity(most: int, repeats: int, resolution: str, emulate: str | None, **flags: Any) -> None:
+    """How many agents this engine carries at a service level.
+
+    Looks for the largest number of agents that meets --slo (default: ttft_s.p90<3,tpot_s.p90<0.05). --agents is where
+    the search begins. The emulator is asked on the virtual clock, in seconds; an engine or a URL in real time.
+    """
+    from msgspec.structs import replace
+
+    from windtunnel.simulator.experiments.capacity import DEFAULT_SLO
+    from windtunnel.simulator.run.config import parse_share
+
+    as_json = bool(flags.pop("as_json"))
+    config = to_config({**flags, "slo": flags["slo"] or DEFAULT_SLO})
+    config = replace(config, text=False)
+    share = parse_share(resolution, "--resolution")
+    found = _search(config, most=most, repeats=repeats, resolution=share, emulate=emulate)
+    click.echo(_printed(found, as_json=as_json), nl=False)
+
+
+def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate: str | None) -> "Capacity":
+    from msgspec.structs import replace
+
+    from windtunnel.simulator.experiments import capacity as cap
+    from windtunnel.simulator.experiments.backends import Real, Virtual
+    from windtunnel.simulator.experiments.plan import Step, is_emulated
+    from windtunnel.simulator.run.viewer import say
+    from windtunnel.traces.sources import load
+
+    loaded = load(config.traces)
+    command = None if config.target else config.engine or "emulator"
+    step = Step(name="engine", command=command, target=config.target)
+    virtual = command is not None and is_emulated(command)
+    folder = Path(config.out) if config.out else _new_folder()
+    workload = replace(config, target=None, engine=None, out=None)
+
+    async def main() -> "Capacity":
+        task = asyncio.current_task()
+        assert task is not None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+        first = config.agents
+        if emulate is not None and not virtual:
+            model = Step(name="emulator", command=emulate)
+            say(f"first on the emulator: {emulate}")
+            placed = cap.Readings(Virtual(workload, loaded, _quiet), model, folder / "emulated", config.seed, say)
+            first = max(1, (await cap.find(placed, first=first, most=most, repeats=1, resolution=0.05)).agents)
+            say(f"the emulator says {first}; now the engine itself")
+        runner = Virtual(workload, loaded, _quiet) if virtual else Real(workload, loaded, folder, say)
+        readings = cap.Readings(runner, step, folder, config.seed, say)
+        try:
+            edge = await cap.find(readings, first=first, most=most, repeats=repeats, resolution=resolution)
+        finally:
+            await runner.close()
+        return cap.answer(
+            edge,
+            loaded.traces,
+            slo=config.slo,
+            pace=config.pace,
+            emulated=readings.emulated,
+            folder=folder,
+        )
+
+    try:
+        return asyncio.run(main())
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        say(f"interrupted; the same command with --out {folder} goes on")
+        sys.exit(INTERRUPTED)
+
+
+def _quiet(_: str) -> None:
+    """A virtual run's own words would drown the search's."""
+
+
+def _new_folder() -> Path:
+    return Path("runs") / f"capacity-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+
+
+def _printed(found: "Capacity", *, as_json: bool) -> str:
+    import msgspec
+
+    from windtunnel.simulator.experiments.capacity import sentence
+
+    if as_json:
+        return msgspec.json.encode(found).decode() + "\n"
+    lines = [sentence(found)]
+    lines += ["EMULATED: these are the emulator's numbers, not a measured engine's"] if found.emulated else []
+    lines += [f"note: {note}" for note in found.notes]
+    lines += ["", f"{'agents':>8}  {'runs met':>8}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}"]
+    for point in found.points:
+        lines.append(
+            f"{point['agents']:>8}  {point['met']:>3} of {point['runs']:<2}  {_share(point['slo_share']):>12}  "
+            f"{_number(point['output_tokens_per_s']):>9}  {_share(point['kv_usage']):>7}"
+        )
+    lines += ["", f"runs    {found.runs}"]
+    return "\n".join(lines) + "\n"
+
+
+def _share(value: Any) -> str:
+    return "-" if value is None else f"{value:.1%}"
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:,.0f}"

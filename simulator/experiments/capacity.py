@@ -1,0 +1,168 @@
+"""How many agents an engine carries: runs at the numbers that the search asks for, and one sentence of it."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from windtunnel.simulator.experiments.plan import Step
+from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
+from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
+from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.traces import duty
+from windtunnel.traces.errors import RunError
+from windtunnel.traces.model import Trace
+
+CAPS = {"busy": 10.0, "typical": 60.0, "none": 0.0, "recorded": None}
+"""Idle caps of the paces, seconds."""
+DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
+"""Somebody waits for it: three seconds to begin, 20 tokens a second."""
+
+
+class Runner(Protocol):
+    async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class Capacity(Struct, frozen=True, kw_only=True):
+    """`windtunnel capacity --json`."""
+
+    agents: int
+    low: int
+    high: int
+    limit: str | None
+    """What stops it first; None where the level still held at the most that was tried, or nothing tells."""
+    lever: str | None
+    points: list[dict[str, Any]]
+    people: int | None
+    """Sessions at the recorded pace that make the same load; None where the traces do not tell."""
+    slo: str
+    capped: bool
+    pace: str
+    emulated: bool
+    evidence: str | None
+    notes: tuple[str, ...]
+    runs: str
+    """Folder with a run for each reading."""
+
+
+class Readings:
+    """Runs in one folder, each of them made once: a search that was ended goes on where it stood."""
+
+    def __init__(self, runner: Runner, step: Step, folder: Path, seed: int, talk: Callable[[str], None]) -> None:
+        self.emulated = False
+        self._runner = runner
+        self._step = step
+        self._folder = folder
+        self._seed = seed
+        self._talk = talk
+
+    async def measure(self, agents: int, seed: int) -> Reading:
+        out = self._folder / f"agents-{agents:04}-seed-{self._seed + seed}"
+        if not (out / SUMMARY_FILE).exists():
+            aside = 0
+            while out.exists():  # what an ended search left half done is kept, and not used
+                aside += 1
+                left = out.with_name(f"{out.name}.left-{aside}")
+                if not left.exists():
+                    out.rename(left)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            await self._runner.run(self._step, self._seed + seed, out, agents=agents)
+        summary = RunFolder.open(out).summary()
+        if summary is None:
+            raise RunError(f"{out} was ended before it had a summary; start again to go on")
+        self.emulated |= summary.emulated
+        reading = _reading(summary, agents, seed, out)
+        self._talk(f"{agents} agents, seed {seed}: {_said(summary, reading)}")
+        return reading
+
+
+def _reading(summary: Summary, agents: int, seed: int, out: Path) -> Reading:
+    slo = summary.slo
+    return Reading(
+        agents=agents,
+        seed=seed,
+        met=summary.status == "completed" and slo is not None and slo.met,
+        slo_share=None if slo is None else slo.share,
+        output_tokens_per_s=summary.output_tokens_per_s,
+        kv_usage=summary.engine.kv_usage,
+        reasons=summary.invalid_reasons,
+        run=str(out),
+    )
+
+
+def _said(summary: Summary, reading: Reading) -> str:
+    if summary.slo is None or summary.status != "completed":
+        return f"{summary.status} {summary.status_reason or ''}".strip()
+    values = ", ".join(
+        f"{condition.condition}: {'not reported' if condition.value is None else f'{condition.value:.3g}'}"
+        for condition in summary.slo.conditions
+    )
+    return f"{'inside' if reading.met else 'OUTSIDE'} ({values})"
+
+
+async def find(readings: Readings, *, first: int, most: int, repeats: int, resolution: float) -> Edge:
+    """The edge; the runner is the caller's to close."""
+    return await Search(readings.measure, most=most, repeats=repeats, resolution=resolution).find(first)
+
+
+def people(traces: Sequence[Trace], agents: int, pace: str) -> int | None:
+    """How many sessions at the recorded pace are in flight as often as `agents` at a faster one.
+
+    Idle gaps of the recording at full length against the same gaps capped; calls take as long as they were recorded.
+    """
+    spans = [found for trace in traces if (found := duty.busy(trace)) is not None]
+    cap = CAPS.get(pace)
+    if not spans or cap is None:
+        return None
+    capped, whole = duty.duty(spans, (cap, None))
+    return round(agents * whole.length_s / capped.length_s)
+
+
+def sentence(found: Capacity) -> str:
+    """The answer."""
+    if not found.agents:
+        return f"Not even one agent meets {found.slo}." + (f" Limit: {found.limit}." if found.limit else "")
+    least = "at least " if found.capped else ""
+    pace = f"{found.pace} " if found.pace in ("busy", "typical") else ""
+    text = f"{least}{found.agents} {pace}agent{'' if found.agents == 1 else 's'}"
+    inside = []
+    if found.people is not None:
+        inside.append(f"about {found.people} people at the recorded pace")
+    if found.low != found.agents or found.high != found.agents:
+        inside.append(f"{found.low} to {found.high} by seed")
+    text += f" ({'; '.join(inside)})" if inside else ""
+    text += f" at {found.slo}"
+    if found.limit:
+        text += f"; next limit {found.limit}"
+    if found.lever:
+        text += f"; try {found.lever}"
+    return text[0].upper() + text[1:] + "."
+
+
+def answer(
+    edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated: bool, folder: Path, **limit: Any
+) -> Capacity:
+    notes = []
+    lag = [reading for reading in edge.readings if "client_lag" in reading.reasons or "client_cpu" in reading.reasons]
+    if lag:
+        least = min(reading.agents for reading in lag)
+        notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
+    return Capacity(
+        agents=edge.agents,
+        low=edge.low,
+        high=edge.high,
+        limit=limit.get("limit"),
+        lever=limit.get("lever"),
+        evidence=limit.get("evidence"),
+        points=curve(edge.readings),
+        people=people(traces, edge.agents, pace) if edge.agents else None,
+        slo=slo,
+        capped=edge.capped,
+        pace=pace,
+        emulated=emulated,
+        notes=tuple(notes),
+        runs=str(folder),
+    )

@@ -1,0 +1,151 @@
+"""The largest number of agents that meets a service level: bracket, bisect, repeat at the edge.
+
+Whether a number passes is partly chance: sessions and their order change with the seed. One seed places the edge; there
+the majority of several seeds decides, and the interval goes from the last number that all seeds pass to the first one
+that none passes.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+REPEATS = 3
+MOST_AGENTS = 4096
+
+
+class Reading(Struct, frozen=True, kw_only=True):
+    """One run at a number of agents."""
+
+    agents: int
+    seed: int
+    met: bool
+    """The run completed and every condition of the level held."""
+    slo_share: float | None = None
+    """Share of calls inside the level."""
+    output_tokens_per_s: float | None = None
+    kv_usage: float | None = None
+    reasons: tuple[str, ...] = ()
+    """Why the run is not valid."""
+    run: str = ""
+    """Its folder."""
+
+
+Measure = Callable[[int, int], Awaitable[Reading]]
+"""(agents, seed) -> reading."""
+
+
+class Edge(Struct, frozen=True, kw_only=True):
+    agents: int
+    """0: not even one meets the level."""
+    low: int
+    high: int
+    capped: bool
+    """The level still held at the largest number that may be tried."""
+    readings: tuple[Reading, ...]
+
+
+class Search:
+    """Asks for readings, each one once."""
+
+    def __init__(
+        self, measure: Measure, *, most: int = MOST_AGENTS, repeats: int = REPEATS, resolution: float = 0.0
+    ) -> None:
+        """`resolution`: relative distance of the last two numbers at which the search ends; 0 is one agent."""
+        self.readings: dict[tuple[int, int], Reading] = {}
+        self._measure = measure
+        self._most = most
+        self._repeats = repeats
+        self._resolution = resolution
+
+    async def find(self, first: int = 8) -> Edge:
+        """`first`: where to begin, the nearer the cheaper."""
+        low, high = await self._bracket(min(max(1, first), self._most))
+        low, high = await self._bisect(low, high, repeats=1)
+        low, high = await self._settle(low, high)
+        if high is None:
+            return self._edge(low, await self._all_pass(low), low, capped=True)
+        return self._edge(low, await self._all_pass(low), await self._none_pass(high) - 1, capped=False)
+
+    def _edge(self, agents: int, low: int, high: int, *, capped: bool) -> Edge:
+        readings = tuple(self.readings[key] for key in sorted(self.readings))
+        return Edge(agents=agents, low=low, high=max(high, agents), capped=capped, readings=readings)
+
+    async def _passes(self, agents: int, repeats: int) -> bool:
+        """The majority of seeds; no agents always pass."""
+        return agents == 0 or 2 * await self._passing(agents, repeats) > repeats
+
+    async def _passing(self, agents: int, repeats: int) -> int:
+        passed = 0
+        for seed in range(repeats):
+            if (agents, seed) not in self.readings:
+                self.readings[agents, seed] = await self._measure(agents, seed)
+            passed += self.readings[agents, seed].met
+        return passed
+
+    async def _bracket(self, first: int) -> tuple[int, int | None]:
+        """A number that passes and one that does not; None where everything up to the most passes."""
+        if await self._passes(first, 1):
+            low = first
+            while low < self._most:
+                high = min(2 * low, self._most)
+                if not await self._passes(high, 1):
+                    return low, high
+                low = high
+            return low, None
+        high = first
+        while not await self._passes(high // 2, 1):
+            high //= 2
+        return high // 2, high
+
+    async def _bisect(self, low: int, high: int | None, *, repeats: int) -> tuple[int, int | None]:
+        while high is not None and high - low > max(1, int(low * self._resolution)):
+            middle = (low + high) // 2
+            if await self._passes(middle, repeats):
+                low = middle
+            else:
+                high = middle
+        return low, high
+
+    async def _settle(self, low: int, high: int | None) -> tuple[int, int | None]:
+        """The edge at which the majority of seeds turns: outwards from where one seed saw it, then bisected again."""
+        step = max(1, int(low * self._resolution))
+        while not await self._passes(low, self._repeats):
+            low, high = max(0, low - step), low
+            step *= 2
+        step = max(1, int(low * self._resolution))
+        while high is not None and await self._passes(high, self._repeats):
+            if high >= self._most:
+                return high, None
+            low, high = high, min(self._most, high + step)
+            step *= 2
+        return await self._bisect(low, high, repeats=self._repeats)
+
+    async def _all_pass(self, agents: int) -> int:
+        """The nearest number, from the edge downwards, that no seed fails."""
+        step = 1
+        while agents > 0 and await self._passing(agents, self._repeats) < self._repeats:
+            agents, step = max(0, agents - step), 2 * step
+        return agents
+
+    async def _none_pass(self, agents: int) -> int:
+        """The nearest number, from the edge upwards, that no seed passes."""
+        step = 1
+        while agents < self._most and await self._passing(agents, self._repeats) > 0:
+            agents, step = min(self._most, agents + step), 2 * step
+        return agents
+
+
+def curve(readings: Sequence[Reading]) -> list[dict[str, float | int | None]]:
+    """Means over the seeds for each number of agents: the contract's `points`."""
+    points = []
+    for agents in sorted({reading.agents for reading in readings}):
+        mine = [reading for reading in readings if reading.agents == agents]
+        names = ("slo_share", "output_tokens_per_s", "kv_usage")
+        means = {name: _mean([getattr(reading, name) for reading in mine]) for name in names}
+        points.append({"agents": agents, **means, "runs": len(mine), "met": sum(reading.met for reading in mine)})
+    return points
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
