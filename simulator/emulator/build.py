@@ -6,7 +6,7 @@ from windtunnel.simulator.emulator.scheduler import Scheduler
 from windtunnel.simulator.emulator.steptime import StepTime
 
 
-def core_of(settings: Settings) -> Core:
-    """A core with an empty cache."""
+def core_of(settings: Settings, *, lazy: bool = False, parks: bool = True) -> Core:
+    """A core with an empty cache. `lazy`: driven by `Core.run`, which jumps where it `parks`."""
     steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached, figures=settings.figures)
-    return Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous)
+    return Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous, lazy=lazy, parks=parks)

@@ -47,14 +47,21 @@ class Core:
     """`lazy`: driven by `run`; otherwise by `turn` and `leap`, which hand out every token at its step."""
 
     def __init__(
-        self, scheduler: Scheduler, steptime: StepTime, *, asynchronous: bool = True, lazy: bool = False
+        self,
+        scheduler: Scheduler,
+        steptime: StepTime,
+        *,
+        asynchronous: bool = True,
+        lazy: bool = False,
+        parks: bool = True,
     ) -> None:
+        """`parks` False: with `lazy`, every step is computed by itself all the same."""
         self.scheduler = scheduler
         self.steptime = steptime
         self.asynchronous = asynchronous
         scheduler.asynchronous = asynchronous
         if lazy:
-            scheduler.parking = Parking(scheduler)
+            scheduler.parking = Parking(scheduler, parks=parks)
         self.due: int | None = None
         """When the running step ends, ns; None while idle."""
         self._ends: list[int] = []
@@ -110,6 +117,16 @@ class Core:
             if over:
                 return over
         return []
+
+    @property
+    def ended(self) -> int:
+        """With `lazy`: when the latest step ended, ns."""
+        return self._ends[-1]
+
+    def settle(self, request: Request) -> None:
+        """With `lazy`: bring what is known of a request up to date, without taking it."""
+        if self.scheduler.parking is not None:
+            self.scheduler.parking.settle(request)
 
     def collect(self, request: Request) -> Given:
         """With `lazy`: what a request got since the last such call, or since its beginning."""

@@ -25,7 +25,8 @@ _FORESEEN = 64
 
 
 class Parking:
-    def __init__(self, scheduler: "Scheduler") -> None:
+    def __init__(self, scheduler: "Scheduler", *, parks: bool = True) -> None:
+        """`parks` False: nobody is parked; every step walks through its whole batch."""
         limits = scheduler.limits
         self.count = 0
         """Parked requests."""
@@ -39,7 +40,7 @@ class Parking:
         self._limits = limits
         # Where even one token for each may exceed the budget, all stay awake.
         fits = (limits.max_num_seqs + 1) * (1 + limits.speculative_tokens + limits.draft_slots)
-        self._parks = fits <= limits.max_num_batched_tokens and not limits.offload_blocks
+        self._parks = parks and fits <= limits.max_num_batched_tokens and not limits.offload_blocks
         self._drafts = limits.speculative_tokens
         self._width = 1 + self._drafts
         self._depth = 2 if scheduler.asynchronous else 1

@@ -16,7 +16,7 @@ from windtunnel.agents.failures import Failure, http_failure
 from windtunnel.agents.http import RawStream, shorten
 from windtunnel.agents.sse import CountedBy, Parsed
 from windtunnel.simulator.emulator.ask import Refusal
-from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.core import Core, Given
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.script import Inventory, Words
 from windtunnel.simulator.run.bodies import Bodies, Wanted
@@ -29,23 +29,42 @@ FAR = 1 << 62
 class Stream:
     """One request from its sending to its end; fits `reading.Live`."""
 
-    __slots__ = ("_keep_text", "counts", "done", "raw", "request", "spoken", "times", "wanted")
+    __slots__ = (
+        "_core",
+        "_keep_text",
+        "counts",
+        "done",
+        "prompt_counted",
+        "raw",
+        "request",
+        "spoken",
+        "times",
+        "wanted",
+    )
 
-    def __init__(self, raw: RawStream, *, keep_text: bool) -> None:
+    def __init__(self, raw: RawStream, core: Core, *, keep_text: bool) -> None:
         self.raw = raw
+        self._core = core
         self.request: Request | None = None
         self.wanted: Wanted | None = None
         self.done: asyncio.Future[None] | None = None
         self.spoken: Spoken | None = None
         self.times: list[int] = []
         """When each chunk came, ns."""
-        self.counts: list[int] | None = None
-        """Tokens of each chunk; None while every chunk had one."""
+        self.counts: list[int] = []
+        """Tokens of each chunk."""
+        self.prompt_counted = False
+        """By the engine, with the first token."""
         self._keep_text = keep_text
 
     @property
     def tokens(self) -> int:
-        return 0 if self.request is None else len(self.request.output)
+        request = self.request
+        if request is None:
+            return 0
+        if request.parked:
+            self._core.settle(request)
+        return len(request.output)
 
     @property
     def tail(self) -> str:
@@ -56,9 +75,11 @@ class Stream:
 
     def parsed(self) -> Parsed:
         """What an HTTP client had read of the stream so far, by the fields it had asked for."""
-        request, wanted, times = self.request, self.wanted, self.times
+        request, wanted = self.request, self.wanted
         if request is None or wanted is None:
             return Parsed()
+        self.took(self._core.collect(request))
+        times = self.times
         ask, options, tokens = wanted.ask, wanted.ask.stream_options, len(request.output)
         ended = request.finished is not None and self.raw.failure is None
         usage = options is not None and bool(options.include_usage)
@@ -82,28 +103,17 @@ class Stream:
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
             token_ids=request.output if ids else (),
             chunk_t=times,
-            chunk_n=[1] * len(times) if self.counts is None else self.counts,
+            chunk_n=self.counts,
             counted_by=counted_by,
             ended=ended,
         )
 
-    def came(self, t: int, tokens: int) -> None:
-        """A chunk."""
-        if tokens != 1 and self.counts is None:
-            self.counts = [1] * len(self.times)
-        self.times.append(t)
-        if self.counts is not None:
-            self.counts.append(tokens)
-
-    def came_all(self, times: list[int]) -> None:
-        """Chunks of one token each."""
-        self.times += times
-        if self.counts is not None:
-            self.counts += [1] * len(times)
+    def took(self, given: Given) -> None:
+        """More chunks."""
+        self.times += given.ends
+        self.counts += given.counts
 
     def _chunk_of(self, token: int) -> int:
-        if self.counts is None:
-            return token
         return int(np.searchsorted(np.cumsum(self.counts), token, side="right"))
 
 
@@ -122,7 +132,6 @@ class Direct:
         clock: VirtualClock,
         *,
         keep_text: bool,
-        leaps: bool = True,
     ) -> None:
         self.core = core
         self._bodies = bodies
@@ -130,7 +139,6 @@ class Direct:
         self._inventory = inventory
         self._clock = clock
         self._keep_text = keep_text
-        self._leaps = leaps
         self._open: dict[str, Stream] = {}
         """By request id: what somebody still follows."""
         self._running: dict[Request, Stream] = {}
@@ -155,7 +163,7 @@ class Direct:
         if on_start is not None:
             on_start(raw)
         raw.t_write = raw.t_sent = now
-        stream = self._open.get(request_id) or Stream(raw, keep_text=False)
+        stream = self._open.get(request_id) or Stream(raw, self.core, keep_text=False)
         try:
             request = self._request(path, parts, stream, now)
         except Refusal as refusal:
@@ -173,8 +181,11 @@ class Direct:
             if raw.t_end is None:
                 raw.failure, raw.t_end = Failure.ABORTED.value, self._clock.now_ns()
                 del self._running[request]
-                if self.core.abort(request):
-                    self._finished += 1
+                self.core.abort(request)
+                self._finished += 1
+                self._generated += len(request.output)
+                if request.output:
+                    self._count_prompt(stream)
         return raw
 
     def _request(self, path: str, parts: Sequence[bytes], stream: Stream, now: int) -> Request:
@@ -204,7 +215,7 @@ class Direct:
     # What the driver uses: Readings.
 
     def open(self, raw: RawStream) -> Stream:
-        stream = self._open[raw.request_id] = Stream(raw, keep_text=self._keep_text)
+        stream = self._open[raw.request_id] = Stream(raw, self.core, keep_text=self._keep_text)
         return stream
 
     async def finish(self, raw: RawStream) -> Parsed:
@@ -220,47 +231,42 @@ class Direct:
 
     def run(self, until: int | None) -> int | None:
         """Compute the steps that end by `until`; the time of the first that ended a request, where one did."""
-        core, running = self.core, self._running
         last = FAR if until is None else until
-        while (due := core.due) is not None and due <= last:
-            leap = core.leap(last) if self._leaps else None
-            if leap is not None:
-                for request in leap.requests:
-                    running[request].came_all(leap.ends)
-                self._generated += len(leap.ends) * len(leap.requests)
-                continue
-            turn = core.turn()
-            over = False
-            for output in turn.outputs:
-                request, tokens = output.request, len(output.tokens)
-                self._generated += tokens
-                if output.first:
-                    self._prompt_tokens += request.prompt_tokens
-                stream = running.get(request)
-                if stream is None:
-                    continue
-                stream.came(turn.ended, tokens)
-                if output.finished is not None:
-                    over = True
-                    self._end(stream, turn.ended)
-            if over:
-                return turn.ended
-        return None
+        due = self.core.due
+        if due is None or due > last:
+            return None
+        over = self.core.run(last)
+        if not over:
+            return None
+        for request in over:
+            self._end(self._running.pop(request))
+        return self.core.ended
 
-    def _end(self, stream: Stream, now: int) -> None:
+    def _end(self, stream: Stream) -> None:
         assert stream.request is not None
         assert stream.done is not None
-        del self._running[stream.request]
         self._finished += 1
-        stream.raw.t_headers = stream.times[0]
-        stream.raw.t_end = now
+        self._generated += len(stream.request.output)
+        self._count_prompt(stream)
+        stream.raw.t_end = stream.raw.t_headers = self.core.ended
         if not stream.done.done():
             stream.done.set_result(None)
+
+    def _count_prompt(self, stream: Stream) -> None:
+        if stream.request is not None and not stream.prompt_counted:
+            stream.prompt_counted = True
+            self._prompt_tokens += stream.request.prompt_tokens
 
     def sample(self, t: int) -> ev.EngineSample:
         """The engine's counters as its metrics page tells them; `t` is ns since the run's origin."""
         scheduler = self.core.scheduler
         counters = scheduler.counters
+        generated = self._generated
+        for stream in self._running.values():
+            tokens = stream.tokens
+            generated += tokens
+            if tokens:
+                self._count_prompt(stream)
         return ev.EngineSample(
             t=t,
             scrape_ms=0.0,
@@ -271,6 +277,6 @@ class Direct:
             prefix_queries=float(counters.queries),
             prefix_hits=float(counters.hits),
             prompt_tokens=float(self._prompt_tokens),
-            generation_tokens=float(self._generated),
+            generation_tokens=float(generated),
             requests_finished=float(self._finished),
         )

@@ -119,7 +119,7 @@ class VirtualRun:
         settings, config = self.settings, self.config
         tokenizer = builtin()
         template = Template(tokenizer)
-        core = core_of(settings)
+        core = core_of(settings, lazy=True, parks=self._leaps)
         resolved = resolve(settings, config.model)
         self._talk(f"engine: {resolved.name} {resolved.version}  model {resolved.model}, on the virtual clock")
         door = cast("aiohttp.ClientSession", Door(settings, core, template, tokenizer))
@@ -149,7 +149,6 @@ class VirtualRun:
                 Inventory.of(tokenizer),
                 self._clock,
                 keep_text=config.keeps_text,
-                leaps=self._leaps,
             )
             driver = Driver(
                 config=config,

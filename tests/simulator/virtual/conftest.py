@@ -16,7 +16,7 @@ from windtunnel.simulator.run.virtual import VirtualRun
 from windtunnel.traces.model import Trace
 from windtunnel.traces.sources import Loaded
 
-SMALL = "emulator --gpu B200 --model gpt-oss-120b --max-model-len 8192"
+SMALL = "emulator --gpu H100 --model llama-3.1-8b --max-model-len 8192"
 
 
 @dataclass

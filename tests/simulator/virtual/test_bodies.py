@@ -31,7 +31,7 @@ def bodies():
 
 def by_ids(messages):
     """As a session joins its prompt: the last comma is taken off."""
-    parts = [b'{"model":"gpt-oss-120b","prompt":[', *map(encode_ids, messages)]
+    parts = [b'{"model":"llama-3.1-8b","prompt":[', *map(encode_ids, messages)]
     parts[-1] = parts[-1][:-1]
     return [*parts, TAIL]
 
@@ -60,7 +60,7 @@ def test_chat_prompts_are_hashed_up_to_where_they_differ():
         messages.append({"role": "user", "content": f"Turn {turn}: " + "look at this file " * 20})
         if turn == 4:
             messages[1]["content"] = "Something else."
-        body = msgspec.json.encode({"model": "gpt-oss-120b", "messages": messages, "max_tokens": 5})
+        body = msgspec.json.encode({"model": "llama-3.1-8b", "messages": messages, "max_tokens": 5})
         wanted = read.read("/v1/chat/completions", [body[:9], body[9:]], "s-0")
         raw = [msgspec.Raw(msgspec.json.encode(message)) for message in messages]
         ids = template.render(raw, None)
@@ -80,7 +80,9 @@ def test_what_the_emulator_refuses_is_a_failed_request(parts, said):
     with pytest.raises(Refusal, match=said):
         bodies().read("/v1/completions", parts, "s-0")
     clock = VirtualClock()
-    direct = Direct(core_of(SETTINGS), bodies(), Speech(builtin()), Inventory.of(builtin()), clock, keep_text=True)
+    direct = Direct(
+        core_of(SETTINGS, lazy=True), bodies(), Speech(builtin()), Inventory.of(builtin()), clock, keep_text=True
+    )
     raw = clock.run(direct.stream("/v1/completions", parts, request_id="s-0-0"))
     assert raw.failure in ("http_400", "http_404")
     assert said in raw.detail

@@ -17,7 +17,7 @@ from .conftest import config_of, loaded
 
 GOLDEN = Path(__file__).parent / "golden"
 REWRITE = os.environ.get("WINDTUNNEL_GOLDEN") == "write"
-ENGINE = "emulator --gpu B200 --model gpt-oss-120b --max-model-len 8192"
+ENGINE = "emulator --gpu B200 --model qwen3-coder-30b-a3b --max-model-len 8192"
 DENSE = "emulator --gpu H200 --model llama-3.1-8b --max-model-len 8192"
 
 
@@ -36,9 +36,8 @@ def some(count=3, calls=3, **more):
 
 
 CASES = {
-    "token-route": (some(), {"sessions": 3}),
+    "token-route": ([with_sub_agent(), *some(2)], {"sessions": 3}),
     "chat-route": (some(2), {"sessions": 2, "api": "chat", "text": True}),
-    "sub-agent": ([with_sub_agent(), *some(1)], {"sessions": 2}),
     "interrupted-by-duration": (some(2, 40), {"duration_s": 2.0, "warmup": Warmup(calls=2)}),
     "fit-scale": (some(2, 6), {"sessions": 2, "max_context": 450, "fit": "scale"}),
     "preemption": (
@@ -53,6 +52,10 @@ CASES = {
             "ramp_s": 0.0,
             "engine": DENSE + " --max-num-batched-tokens 512 --long-prefill-token-threshold 200 --max-num-seqs 2",
         },
+    ),
+    "sliding-window": (
+        [chain(f"w{n}", 4, wait=0.2, out=20, system=900, user=300) for n in range(2)],
+        {"sessions": 2, "engine": "emulator --gpu B200 --model gpt-oss-120b --max-model-len 8192"},
     ),
     "synchronous": (some(2), {"sessions": 2, "engine": DENSE + " --no-async-scheduling --block-size 32"}),
     "speculation": (
