@@ -26,6 +26,7 @@ from windtunnel.simulator.emulator.template import Template
 from windtunnel.simulator.emulator.tokenizer import builtin
 from windtunnel.simulator.engines.base import Capabilities, Resolved, choose_model
 from windtunnel.simulator.engines.emulator import Emulator
+from windtunnel.simulator.engines.launch import ASSIGNMENT, EMULATOR
 from windtunnel.simulator.engines.vllm import flatten, match_unit
 from windtunnel.simulator.results.store import RunWriter
 from windtunnel.simulator.results.summary import recompute
@@ -62,15 +63,19 @@ def virtual_run(config: RunConfig, loaded: Loaded, out: Path | None = None) -> S
     return VirtualRun(config, loaded, out).run()
 
 
-def emulator_flags(engine: str | None) -> list[str]:
-    """The emulator's flags out of `--engine "emulator ..."`; UsageError where another engine is asked for."""
+def emulator_flags(engine: str | None) -> tuple[dict[str, str], list[str]]:
+    """Environment and flags of `--engine "NAME=VALUE emulator ..."`; UsageError where another engine is asked for."""
     try:
-        words = shlex.split(engine or "emulator")
+        words = shlex.split(engine or EMULATOR)
     except ValueError as error:
         raise UsageError(f"--engine {engine}: the quotes do not match") from error
-    if not words or words[0] != "emulator":
+    environ: dict[str, str] = {}
+    while words and ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        environ[name] = value
+    if not words or words[0] != EMULATOR:
         raise UsageError('--virtual runs the emulator in this process: give --engine "emulator ..." or leave it out')
-    return [word.replace("{port}", "0") for word in words[1:]]
+    return environ, [word.replace("{port}", "0") for word in words[1:]]
 
 
 def run_id_of(seed: int) -> str:
@@ -97,7 +102,8 @@ class VirtualRun:
         self.run_id = run_id_of(config.seed)
         self.folder: Path | None = None
         """Where the run is written, once it has begun."""
-        self.settings = parse(emulator_flags(config.engine))
+        environ, flags = emulator_flags(config.engine)
+        self.settings = parse(flags, environ)
         self._out = out if out is not None or config.out is None else Path(config.out)
         self._talk = talk
         self._receivers = receivers

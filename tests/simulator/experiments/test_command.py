@@ -4,6 +4,7 @@ import pytest
 
 from windtunnel.simulator.engines.launch import expand
 from windtunnel.simulator.experiments.command import changed, flags_of, join, split
+from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import UsageError
 
 SERVE = ["vllm", "serve", "some/model", "--max-num-seqs", "256", "--enforce-eager", "--port", "{port}"]
@@ -53,3 +54,12 @@ def test_the_emulator_is_started_with_an_environment_too():
     words = split(expand("OMP_NUM_THREADS=1 emulator --gpu H100"))
     assert words[0] == {"OMP_NUM_THREADS": "1"}
     assert words[1][-5:] == ["engine", "--gpu", "H100", "--port", "{port}"]
+
+
+def test_the_virtual_emulator_takes_an_environment_too():
+    assert emulator_flags("OMP_NUM_THREADS=4 emulator --gpu H100 --port {port}") == (
+        {"OMP_NUM_THREADS": "4"},
+        ["--gpu", "H100", "--port", "0"],
+    )
+    with pytest.raises(UsageError, match="runs the emulator in this process"):
+        emulator_flags("OMP_NUM_THREADS=4 vllm serve m")
