@@ -7,6 +7,7 @@ when one begins, as in vLLM: a request that arrives meanwhile joins one step lat
 
 from msgspec import Struct
 
+from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.parking import Parking
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Output, Scheduler, Step
@@ -62,8 +63,9 @@ class Core:
         scheduler.asynchronous = asynchronous
         if lazy:
             scheduler.parking = Parking(scheduler, parks=parks)
+        self._transfers = scheduler.kv if isinstance(scheduler.kv, OffloadKv) else None
         self.due: int | None = None
-        """When the running step ends, ns; None while idle."""
+        """When the running step ends, or what a waiting engine loads has arrived, ns; None while idle."""
         self._ends: list[int] = []
         """When each step ended, by its number, ns."""
         self._running: Step | None = None
@@ -95,11 +97,10 @@ class Core:
     def turn(self) -> Turn:
         """The running step ends, and the next one begins at that very time."""
         step, ended = self._running, self.due
-        assert step is not None
         assert ended is not None
-        outputs = self.scheduler.complete(step)
+        outputs = self.scheduler.complete(step) if step is not None else []
         self._begin(ended)
-        return Turn(ended, step.tokens, outputs)
+        return Turn(ended, step.tokens if step is not None else 0, outputs)
 
     def run(self, until: int) -> list[Request]:
         """Steps that end by `until`, up to and with the first that ends a request; the requests that it ended.
@@ -109,7 +110,9 @@ class Core:
         complete, times = self.scheduler.complete, self._ends
         while (ended := self.due) is not None and ended <= until:
             step = self._running
-            assert step is not None
+            if step is None:
+                self._begin(ended)
+                continue
             times += [ended] * (step.number + 1 - len(times))
             outputs = complete(step)
             self._begin(ended)
@@ -179,14 +182,19 @@ class Core:
         self._ahead = None
         self._running = step
         if step is None:
-            self.due = None
+            self.due = self._transfers.arrival if self._transfers is not None else None
             return
         self.due = now + round(self.steptime.of(step) * 1e9)
         if self.asynchronous:
             self._ahead = self._schedule(now)
 
     def _schedule(self, now: int) -> Step | None:
+        transfers = self._transfers
+        if transfers is not None:
+            transfers.advance(now)
         step = self.scheduler.schedule()
+        if transfers is not None:
+            transfers.launch(now)
         if step is not None:
             for request in step.admitted:
                 request.scheduled_at = now

@@ -28,6 +28,10 @@ class Hit(Struct, frozen=True):
     tokens: int
     blocks: list[list[int]]
     """Of each group."""
+    external: int = 0
+    """Tokens after these that the host tier has."""
+    waits: bool = False
+    """A transfer is under way that decides what is hit: the request is looked at again in the next step."""
 
 
 class KvCache:

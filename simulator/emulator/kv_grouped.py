@@ -10,6 +10,7 @@ from windtunnel.simulator.emulator.kv import Hit, KvCache
 from windtunnel.simulator.emulator.kv_groups import Table
 from windtunnel.simulator.emulator.kv_hybrid import Groups
 from windtunnel.simulator.emulator.kv_mamba import AlignedGroup
+from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.request import Request
 
 if TYPE_CHECKING:
@@ -218,6 +219,8 @@ class GroupedKv(KvCache):
 
 def cache_of(limits: "Limits") -> KvCache:
     """The KV cache of a model with these groups."""
+    if limits.offload_blocks and not limits.groups:
+        return OffloadKv(limits)
     only = limits.groups[0] if len(limits.groups) == 1 else None
     if not limits.groups or (only and only.kind == "full" and only.count == 1):
         return KvCache(limits)

@@ -8,7 +8,9 @@ many equal decode steps at once. Rules are those of vLLM 0.32 (v1/core/sched); e
 from bisect import insort
 from collections import deque
 
+from windtunnel.simulator.emulator.kv import Hit
 from windtunnel.simulator.emulator.kv_grouped import cache_of
+from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.parking import Parking
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Counters, Limits, Output, Step
@@ -25,6 +27,8 @@ class Scheduler:
         self.pool = self.kv.pool
         self.running: list[Request] = []
         self.waiting: deque[Request] = deque()
+        self.loading: list[Request] = []
+        """Requests that hold blocks and wait for what the host tier has of them."""
         self.counters = Counters()
         self.returned = 0
         """Number of the next step to return; steps are numbered from 0."""
@@ -48,7 +52,7 @@ class Scheduler:
                 self.parking.leave(request)
             self.running.remove(request)
         else:
-            self.waiting.remove(request)
+            (self.loading if request in self.loading else self.waiting).remove(request)
         request.finished = "abort"
         self.kv.free(request)
         return True
@@ -69,10 +73,13 @@ class Scheduler:
         step = Step(self.counters.steps)
         limits = self.limits
         self.kv.begin(asynchronous=self.asynchronous)
-        crowd = len(self.running) + len(self.waiting)
+        crowd = len(self.running) + len(self.waiting) + len(self.loading)
         threshold = limits.long_prefill_token_threshold if crowd > 1 else 0
         budget, preempted = self._schedule_running(step, limits.max_num_batched_tokens, threshold)
+        step.resumes = bool(step.requests) or bool(self.parking and self.parking.count)
         if not preempted:
+            if self.loading:
+                budget = self._schedule_loaded(step, budget, threshold)
             self._schedule_waiting(step, budget, threshold)
         if not step.requests and not (self.parking and self.parking.count):
             return None
@@ -150,7 +157,7 @@ class Scheduler:
         running, limits = self.running, self.limits
         if not running or len(running) > limits.max_num_batched_tokens:
             return 0
-        if self.waiting and len(running) < limits.max_num_seqs:
+        if self.loading or (self.waiting and len(running) < limits.max_num_seqs):
             return 0
         steps = limits.max_model_len
         window = limits.window
@@ -222,42 +229,88 @@ class Scheduler:
 
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
         waiting, limits, slots = self.waiting, self.limits, self.limits.draft_slots
-        decodes = bool(step.requests) or bool(self.parking and self.parking.count)
+        skipped: list[Request] = []
         while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
             found = self.kv.find(request)
+            if found.waits:
+                skipped.append(waiting.popleft())
+                continue
             hit = found.tokens
-            new = request.known - hit
-            drafts = 0
-            if limits.speculative_tokens and new == 1 and not step.prefilling and (decodes or hit):
-                # One token only: filled up to the size of its fellows, so that the batch stays a uniform one.
-                drafts = self._padding(hit)
-                new += drafts
-                if drafts and new > budget - slots:
+            if found.external:
+                if not self._load(request, found):
                     break
-            elif 0 < threshold < new:
-                new = threshold
-            wanted = min(new, budget - slots)
-            new = self.kv.clip(request, hit, wanted)
-            if drafts and new < wanted:
-                new, drafts = 1, 0
+                continue
+            new, drafts = self._first(step, request, hit, budget - slots, threshold)
             if not new or not self.kv.admit(request, found, new, beside=bool(self.running)):
                 break
             waiting.popleft()
-            self._run(request)
             request.computed = hit
             if request.preemptions == 0:
                 step.admitted.append(request)
-                request.hit = hit
-                if limits.enable_prefix_caching:
-                    self.counters.queries += request.known
-                    self.counters.hits += hit
-            step.add(request, new, drafts)
-            if drafts:
-                step.padded.append(request)
+                self._count(request, hit, 0)
+            self._run(step, request, new, drafts)
             budget -= new + slots
+        waiting.extendleft(reversed(skipped))
 
-    def _run(self, request: Request) -> None:
+    def _schedule_loaded(self, step: Step, budget: int, threshold: int) -> int:
+        """Those whose load has ended go before all that wait; the budget they leave, none where one finds no room."""
+        kv, slots = self.kv, self.limits.draft_slots
+        assert isinstance(kv, OffloadKv)
+        for request in list(self.loading):
+            if budget <= slots or len(self.running) >= self.limits.max_num_seqs:
+                break
+            if not kv.ready(request):
+                continue
+            new, drafts = self._first(step, request, request.computed, budget - slots, threshold)
+            if not new or not kv.resume(request, new, beside=bool(self.running)):
+                return 0
+            self.loading.remove(request)
+            if request.preemptions == 0:
+                step.admitted.append(request)
+            self._run(step, request, new, drafts)
+            budget -= new + slots
+        return budget
+
+    def _load(self, request: Request, found: Hit) -> bool:
+        """Begin to load what the host tier has of the first waiting request, if its blocks find room."""
+        others = [one for one in self.running if one.prefilling] + self.loading
+        assert isinstance(self.kv, OffloadKv)
+        if not self.kv.load(request, found, others, beside=bool(self.running)):
+            return False
+        self.loading.append(self.waiting.popleft())
+        if request.preemptions == 0:
+            self._count(request, found.tokens, found.external)
+        return True
+
+    def _first(self, step: Step, request: Request, hit: int, budget: int, threshold: int) -> tuple[int, int]:
+        """How many tokens a request that comes to run computes after its first `hit`, and how many of them pad it."""
+        new, drafts = request.known - hit, 0
+        if self.limits.speculative_tokens and new == 1 and not step.prefilling and (step.resumes or hit):
+            # One token only: filled up to the size of its fellows, so that the batch stays a uniform one.
+            drafts = self._padding(hit)
+            new += drafts
+            if drafts and new > budget:
+                return 0, 0
+        elif 0 < threshold < new:
+            new = threshold
+        wanted = min(new, budget)
+        new = self.kv.clip(request, hit, wanted)
+        return (1, 0) if drafts and new < wanted else (new, drafts)
+
+    def _count(self, request: Request, hit: int, external: int) -> None:
+        request.hit = hit + external
+        if self.limits.enable_prefix_caching:
+            self.counters.queries += request.known
+            self.counters.hits += hit
+            if self.limits.offload_blocks:
+                self.counters.external_queries += request.known - hit
+                self.counters.external_hits += external
+
+    def _run(self, step: Step, request: Request, new: int, drafts: int) -> None:
+        step.add(request, new, drafts)
+        if drafts:
+            step.padded.append(request)
         self.running.append(request)
         request.order = self._orders
         self._orders += 1
@@ -296,6 +349,8 @@ class Scheduler:
         step.sequences = len(step.requests)
         self.flying.append(step)
         self.counters.steps += 1
+        if isinstance(self.kv, OffloadKv):
+            self.kv.booked(step.requests)
         if self.parking is not None:
             self.parking.book(step)
 

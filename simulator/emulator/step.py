@@ -41,7 +41,9 @@ class Limits(Struct, frozen=True):
     """Every how many tokens windowed and Mamba groups keep a state to be found again; 0: only at the ends of prompts
     and where prompts part, None: at every block."""
     offload_blocks: int = 0
-    """Blocks of the host tier that KV is offloaded to."""
+    """Blocks of the host tier that KV is offloaded to; for one group of full attention."""
+    offload_block_s: float = 0.0
+    """Seconds that a block takes between the host tier and the GPU, one way."""
 
     @property
     def hash_block_size(self) -> int:
@@ -65,6 +67,7 @@ class Step:
         "padded",
         "prefilling",
         "requests",
+        "resumes",
         "sampling",
         "sequences",
         "tokens",
@@ -104,6 +107,8 @@ class Step:
         self.work = 0.0
         """Sum over the chunks of n * (c + n / 2) for n new tokens on a context of c."""
         self.work_windowed = 0.0
+        self.resumes = False
+        """A request that ran before is part of it."""
         self.prefilling = False
         """A request that ran before computes prompt tokens."""
 
@@ -146,6 +151,9 @@ class Counters(Struct):
     queries: int = 0
     """Tokens looked up in the prefix cache, once a request, at its first admission."""
     hits: int = 0
+    external_queries: int = 0
+    """Tokens looked up in the host tier: those that the GPU's own cache lacks."""
+    external_hits: int = 0
     preemptions: int = 0
     steps: int = 0
     drafts: int = 0
