@@ -1,7 +1,6 @@
 """What of a GPU's memory is left for KV cache, and the batch that vLLM takes for a GPU of that size."""
 
 from windtunnel.simulator.emulator.constants import Constants, constants
-from windtunnel.simulator.emulator.drafting import Draft
 from windtunnel.simulator.emulator.facts import GIB, Gpu
 from windtunnel.simulator.emulator.model import Model
 from windtunnel.traces.errors import EngineError
@@ -35,36 +34,6 @@ def available_bytes(
     weights = (model.dense_bytes + model.expert_bytes + draft_bytes) / tensor_parallel
     reserve = reserve_bytes(model, max_num_seqs, max_num_batched_tokens)
     return gpu.memory_gib * GIB * utilization - weights - reserve
-
-
-def kv_blocks(
-    gpu: Gpu,
-    model: Model,
-    *,
-    block_size: int,
-    kv_dtype: str,
-    utilization: float,
-    tensor_parallel: int,
-    max_num_seqs: int,
-    max_num_batched_tokens: int,
-    draft: Draft | None = None,
-    memory_bytes: int | None = None,
-) -> int:
-    """Blocks of the pool on each GPU, for layers of one kind; `memory_bytes` is what the line gives to the cache."""
-    room = memory_bytes or available_bytes(
-        gpu,
-        model,
-        utilization=utilization,
-        tensor_parallel=tensor_parallel,
-        max_num_seqs=max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        draft_bytes=draft.resident_bytes if draft else 0.0,
-    )
-    token = (model.kv_bytes + (draft.kv_bytes if draft else 0)) * model.kv_share(kv_dtype)
-    blocks = int(room // (token * block_size / model.kv_shards(tensor_parallel)))
-    if blocks < 2:
-        raise no_room(gpu, model, tensor_parallel)
-    return blocks
 
 
 def no_room(gpu: Gpu, model: Model, tensor_parallel: int) -> EngineError:

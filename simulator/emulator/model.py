@@ -3,6 +3,8 @@
 A row of `models.toml` and a folder's config.json both become this one struct.
 """
 
+from typing import Literal
+
 import msgspec
 from msgspec import Struct
 
@@ -22,6 +24,8 @@ class Recurrent(Struct, frozen=True, forbid_unknown_fields=True):
     """In one layer's recurrent state: heads x head size x state size."""
     dtype: str = "float32"
     """Of that state, where no flag says otherwise."""
+    kind: Literal["mamba", "delta"] = "mamba"
+    """Mamba 2, or the gated delta rule."""
 
     def layer_bytes(self, ssm_dtype: str = "auto", drafts: int = 0, conv_dtype: str = "auto") -> int:
         """One layer's state for one sequence, bytes; the convolution's part grows with draft tokens."""

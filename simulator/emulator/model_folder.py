@@ -167,6 +167,7 @@ def _recurrent(text: Config, layers: int) -> Recurrent | None:
         values=values * text["linear_key_head_dim"],
         # Without a word in the file, the state has the model's own width.
         dtype=text.get("mamba_ssm_dtype") or "bfloat16",
+        kind="delta",
     )
 
 

@@ -13,7 +13,8 @@ from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.emulator.serve import build
 
-FAST = ["--gpu", "b200", "--model", "gpt-oss-20b"]
+FAST = ["--gpu", "b200", "--model", "gpt-oss-20b", "--prefix-cache-retention-interval", "None"]
+"""With its sliding windows kept at every block, so that a prefix is found as far as it goes."""
 
 
 class Served:
