@@ -56,12 +56,13 @@ class Seldom:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collections: what is prepared stays, and to look through all of it again and again takes long."""
+    """Without garbage collections: what is prepared stays, and to look through all of it takes long, also once."""
     was = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
+        gc.freeze()
         if was:
             gc.enable()
 
