@@ -48,8 +48,9 @@ class Asks:
         """One streamed call, by token ids or by messages. With `leave_after` the client goes away after so many chunks."""
         raise NotImplementedError
 
-    def note(self, sent: int, leave_after: int | None) -> Answer:
-        answer = Answer(f"{self._name}-{len(self.answers)}", [], [], [], None, None, None, None, sent, 0, leave_after)
+    def note(self, sent: int, leave_after: int | None, key: str | None = None) -> Answer:
+        key = key or f"{self._name}-{len(self.answers)}"
+        answer = Answer(key, [], [], [], None, None, None, None, sent, 0, leave_after)
         self.answers.append(answer)
         return answer
 

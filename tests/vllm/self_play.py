@@ -9,6 +9,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.request import Request
@@ -17,7 +18,7 @@ from windtunnel.simulator.emulator.scheduler import Limits, Scheduler, Step
 from .crowds import Answer, Asks, Crowd
 from .step_play import Asked, Rows
 
-QUIET = 8
+QUIET = 20
 """Turns of the event loop after which every agent waits for an answer."""
 
 
@@ -34,30 +35,76 @@ class Pace:
         return self._times.get(rows, max(1e5, self._fixed + self._per_token * step.tokens)) / 1e9
 
 
-def delays(answers: list[Answer], asked: dict[str, Asked]) -> tuple[dict[str, int], dict[str, int]]:
-    """How long each request took to the engine once nothing kept the client from sending it; how long its leaving did.
+class Happened(Struct):
+    """When the calls of a crowd came to the real engine and left it, ns, by the clients' names."""
 
-    ns by the client's names; from the step that gave the last token needed, or from sending where there was none.
-    """
-    freed: dict[str, int] = {}
-    for answer in answers:
-        real = asked[answer.key]
-        freed[answer.key] = real.ended
-        if answer.leave_after is not None:
-            freed[answer.key] = real.results[answer.leave_after - 1] if answer.leave_after else real.at
-    on_the_way: dict[str, int] = {}
-    for answer in answers:
-        before = [freed[other.key] for other in answers if 0 < other.done <= answer.sent]
-        on_the_way[answer.key] = asked[answer.key].at - max(before, default=answers[0].sent)
-    return on_the_way, {key: max(0, asked[key].ended - at) for key, at in freed.items()}
+    waits: dict[str, list[str]]
+    """Those that had to end first."""
+    arrival: dict[str, int]
+    """From the step that gave the last of what was waited for, or from the first call of all."""
+    departure: dict[str, int]
+    """From what made the client leave to the engine's hearing of it."""
+
+    @classmethod
+    def of(cls, waits: dict[str, list[str]], asked: dict[str, Asked], leave_after: dict[str, int | None]) -> "Happened":
+        freed = {key: asked[key].ended for key in waits}
+        for key, chunks in leave_after.items():
+            if chunks is not None:
+                freed[key] = asked[key].results[chunks - 1] if chunks else asked[key].at
+        start = min(asked[key].at for key in waits)
+        return cls(
+            waits,
+            {
+                key: asked[key].at - max((freed[other] for other in before), default=start)
+                for key, before in waits.items()
+            },
+            {key: max(0, asked[key].ended - at) for key, at in freed.items()},
+        )
+
+
+def of_crowd(answers: list[Answer], asked: dict[str, Asked]) -> Happened:
+    """A call of a crowd waits for all that the clients had done with when it was sent."""
+    waits = {one.key: [other.key for other in answers if 0 < other.done <= one.sent] for one in answers}
+    return Happened.of(waits, asked, {one.key: one.leave_after for one in answers})
+
+
+def of_run(ends: list[dict[str, Any]], asked: dict[str, Asked]) -> Happened:
+    """A call of a run waits for those of its session that had ended when it was sent; what was asked before, for none."""
+    waits: dict[str, list[str]] = {key: [] for key in asked}
+    waits |= {
+        end["request_id"]: [
+            other["request_id"]
+            for other in ends
+            if other["session"] == end["session"] and other["t_end"] <= end["t_sent"]
+        ]
+        for end in ends
+    }
+    return Happened.of(waits, asked, {})
+
+
+def again(waits: dict[str, list[str]], asked: dict[str, Asked]) -> Crowd:
+    """The calls of a run, as a crowd."""
+
+    async def crowd(client: Asks) -> None:
+        done = {key: asyncio.Event() for key in waits}
+
+        async def one(key: str) -> None:
+            for other in waits[key]:
+                await done[other].wait()
+            await client.ask(asked[key].prompt, asked[key].max_tokens, key=key)
+            done[key].set()
+
+        await asyncio.gather(*(one(key) for key in waits))
+
+    return crowd
 
 
 class Emulated(Asks):
-    """Answers a crowd as `Client` does, out of a Core; `answers` and `asked` are what the real engine was asked."""
+    """Answers a crowd as `Client` does, out of a Core; `asked` and `happened` tell of the real engine."""
 
-    def __init__(self, name: str, limits: Limits, pace: Pace, answers: list[Answer], asked: dict[str, Asked]) -> None:
+    def __init__(self, name: str, limits: Limits, pace: Pace, happened: Happened, asked: dict[str, Asked]) -> None:
         super().__init__(name)
-        self._arrival, self._departure = delays(answers, asked)
+        self._happened = happened
         self.scheduler = Scheduler(limits)
         self.core = Core(self.scheduler, pace, asynchronous=False)  # type: ignore[arg-type]
         self.now = 0
@@ -72,12 +119,12 @@ class Emulated(Asks):
     async def ask(
         self, prompt: list[int] | list[dict[str, str]], tokens: int, *, leave_after: int | None = None, **more: Any
     ) -> Answer:
-        answer = self.note(self.now, leave_after)
+        answer = self.note(self.now, leave_after, more.get("key"))
         asked = self._asked[answer.key]
         assert isinstance(prompt[0], dict) or prompt == asked.prompt, f"{answer.key}: another prompt than the real one"
         done = asyncio.get_running_loop().create_future()
         self._open[answer.key] = (answer, done, leave_after)
-        heappush(self._arriving, (self.now + self._arrival[answer.key], len(self.answers), answer.key))
+        heappush(self._arriving, (self.now + self._happened.arrival[answer.key], len(self.answers), answer.key))
         await done
         return answer
 
@@ -141,7 +188,7 @@ class Emulated(Asks):
         """The client goes; the engine hears of it a moment later."""
         _, done, _ = self._open.pop(key)
         done.set_result(None)
-        heappush(self._leaving, (self.now + self._departure[key], len(self._leaving), key))
+        heappush(self._leaving, (self.now + self._happened.departure[key], len(self._leaving), key))
 
 
 def first_difference(asked: dict[str, Asked], own: dict[str, Request]) -> str:

@@ -78,16 +78,16 @@ class Logged(Scheduler):
     def schedule(self, *args, **kwargs):
         out = super().schedule(*args, **kwargs)
         rows = [
-            [
-                key,
-                count,
-                self.requests[key].num_computed_tokens - count,
-                len(out.scheduled_spec_decode_tokens.get(key, ())),
-            ]
+            [key, count, self.requests[key].num_computed_tokens - count]
             for key, count in out.num_scheduled_tokens.items()
         ]
         self._say("step", rows=rows, preempted=sorted(out.preempted_req_ids or ()), **self._pool())
         return out
+
+    def update_draft_token_ids(self, drafted):
+        super().update_draft_token_ids(drafted)
+        known = [self.requests[key] for key in drafted.req_ids if key in self.requests]
+        self._say("drafts", rows=[[one.request_id, len(one.spec_token_ids)] for one in known])
 
     def update_from_output(self, out, result):
         # Before what lies behind a stop is cut off.

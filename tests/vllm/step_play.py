@@ -50,24 +50,26 @@ Rows = tuple[tuple[str, int, int], ...]
 
 
 def rows_of(told: list[list[Any]]) -> Rows:
-    return tuple((key, count, before) for key, count, before, *_ in told)
+    return tuple((key, count, before) for key, count, before in told)
 
 
 class Recorded:
-    """The tokens that the real model produced, and how many of a step's drafts were accepted."""
+    """The tokens that the real model produced, how many drafts it made before each, and how many of them were right."""
 
     def __init__(self) -> None:
         self.ids: list[int] = []
-        self.steps: dict[int, tuple[int, int]] = {}
-        """Output position at which a step's tokens began to how many drafts it had, and how many were accepted."""
+        self.drafts: dict[int, int] = {}
+        """By the number of output tokens there were."""
+        self.right: dict[int, int] = {}
 
     def tokens(self, start: int, stop: int) -> list[int]:
         return self.ids[start:stop]
 
+    def drafted(self, position: int, most: int) -> int:
+        return min(self.drafts.get(position, 0), most)
+
     def accepted(self, position: int, drafted: int) -> int:
-        drafts, taken = self.steps.get(position, (0, 0))
-        assert drafted == drafts, f"{drafted} drafts at output token {position}, the real engine had {drafts}"
-        return taken
+        return min(self.right.get(position, 0), drafted)
 
 
 class Asked(Struct):
@@ -165,25 +167,23 @@ class StepLog:
                 self._rows, self._stepping = rows_of(line["rows"]), True
                 for key in line["preempted"]:
                     self.asked[key].preemptions += 1
-                for key, _, before, drafts in line["rows"]:
+                for key, _, before in line["rows"]:
                     asked = self.asked[key]
                     if asked.hit is None:
                         asked.hit, asked.admitted = before, line["at"]
-                    if drafts:
-                        asked.script.steps[len(asked.output)] = (drafts, -1)
+            case "drafts":
+                for key, drafts in line["rows"]:
+                    self.asked[key].script.drafts[len(self.asked[key].output)] = drafts
             case "result":
                 self.times[self._rows] = line["at"] - self._begun
                 self._begun, self._busy, self._stepping = line["at"], line["running"] + line["waiting"] > 0, False
                 for key, tokens, sampled, finish in line["rows"]:
                     asked = self.asked[key]
-                    drafts, _ = asked.script.steps.get(len(asked.output), (0, 0))
-                    asked.script.steps[len(asked.output)] = (drafts, len(sampled) - 1)
+                    asked.script.right[len(asked.output)] = len(sampled) - 1
                     asked.output += tokens
                     asked.script.ids += tokens
                     asked.results.append(line["at"])
                     asked.finish, asked.ended = finish, line["at"]
-                    if finish:
-                        asked.script.ids += sampled[len(tokens) :]
 
 
 class Play:
@@ -194,12 +194,25 @@ class Play:
         self._lines: Iterable[dict[str, Any]] = self.log.new()
         self.limits = limits_of(self.log.settings)
         self.scheduler = Scheduler(self.limits)
-        self.metrics = Metrics(self.scheduler, "tiny", {})
+        self._metrics = Metrics(self.scheduler, "tiny", {})
         self.requests: dict[str, Request] = {}
         self.steps = 0
         self.peak = 0
         """Most blocks that requests held at once, since it was last set to 0."""
         self._pending: deque[Step | None] = deque()
+
+    def counts(self) -> dict[str, float]:
+        """The emulator's metrics page, with what the page may lack."""
+        found, counters = counts(self._metrics.page()), self.scheduler.counters
+        if self.limits.speculative_tokens:
+            found |= {
+                "vllm:spec_decode_num_drafts_total": counters.drafts,
+                "vllm:spec_decode_num_draft_tokens_total": counters.draft_tokens,
+                "vllm:spec_decode_num_accepted_tokens_total": counters.accepted_tokens,
+            }
+            for position, accepted in enumerate(counters.accepted_per_position):
+                found[f"vllm:spec_decode_num_accepted_tokens_per_pos_total position={position}"] = accepted
+        return found
 
     def advance(self) -> list[Asked]:
         """Play what is new in the log, each step compared; the requests that came in it."""
@@ -232,13 +245,12 @@ class Play:
                 step = scheduler.schedule()
                 self._pending.append(step)
                 rows = [] if step is None else self._rows(step, now)
-                line = line | {"rows": [row[:3] for row in line["rows"]]}
                 self.peak = max(self.peak, self.limits.num_gpu_blocks - 1 - scheduler.pool.free_count)
             case "result":
                 step = self._pending.popleft()
                 outputs = [] if step is None else scheduler.complete(step)
                 if step is not None:
-                    self.metrics.turn(Turn(now, step.tokens, outputs))
+                    self._metrics.turn(Turn(now, step.tokens, outputs))
                 rows = [[one.request.key, one.tokens, one.finished] for one in outputs]
                 line = line | {"rows": [[key, tokens, finish] for key, tokens, _, finish in line["rows"]]}
             case _:

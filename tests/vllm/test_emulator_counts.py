@@ -16,9 +16,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from .crowds import CROWDS, Answer, Client
-from .self_play import Emulated, Pace, first_difference
+from windtunnel.simulator.engines.launch import Launched, expand
+
+from .conftest import ready
+from .crowds import CROWDS, Answer, Client, Crowd
+from .self_play import Emulated, Happened, Pace, again, first_difference, of_crowd, of_run
 from .step_play import Asked, Play, counts
+from .test_equality import SHARED, events, windtunnel
 
 pytestmark = pytest.mark.vllm
 
@@ -32,6 +36,14 @@ WAIT_S = 5.0
 AFTER_LEAVING = ("generation_tokens", "iteration_tokens", "prompt_tokens")
 """Counted where answers are sent: no longer for a client that went away, though the engine has not yet heard of it."""
 
+SOURCES = ["library", *(str((SHARED / name).resolve()) for name in ("claude-code", "codex") if SHARED.is_dir())]
+EMULATOR = (
+    f"emulator --gpu H100 --model qwen3-coder-30b-a3b --served-model-name tiny --block-size 128 --max-model-len {CONTEXT} "
+    f"--num-gpu-blocks-override {FEW} --max-num-seqs 128 --max-num-batched-tokens 2048 --no-async-scheduling "
+    "--enable-prompt-tokens-details"
+)
+"""The real server's settings on a CPU."""
+
 Servers = Callable[..., "Beside"]
 
 
@@ -44,12 +56,11 @@ class Beside:
         self.play.advance()
 
     def page(self) -> dict[str, float]:
-        with urllib.request.urlopen(f"{self.url}/metrics") as page:
-            return counts(page.read().decode())
+        return counts(page_of(self.url))
 
     async def follow(self, traffic: Callable[[], Awaitable[None]]) -> tuple[dict[str, float], list[Asked]]:
         """Let traffic happen, play it, hold every count against the page's; what was counted, and the requests."""
-        before, ours = self.page(), counts(self.play.metrics.page())
+        before, ours = self.page(), self.play.counts()
         self.play.peak = 0
         await traffic()
         deadline = time.monotonic() + WAIT_S
@@ -57,7 +68,7 @@ class Beside:
             assert time.monotonic() < deadline, "the engine is still at work"
             await asyncio.sleep(0.05)
         asked = self.play.advance()
-        emulated = grown(ours, counts(self.play.metrics.page()))
+        emulated = grown(ours, self.play.counts())
         while (real := grown(before, self.page())) != real | emulated and time.monotonic() < deadline:
             await asyncio.sleep(0.2)
         left = sum(one.finish == "abort" for one in asked)
@@ -75,6 +86,11 @@ class Beside:
             assert b"true" in answer.read()
 
 
+def page_of(url: str) -> str:
+    with urllib.request.urlopen(f"{url}/metrics") as page:
+        return str(page.read().decode())
+
+
 def grown(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
     return {name: value - before.get(name, 0.0) for name, value in after.items()}
 
@@ -83,7 +99,6 @@ class Report:
     """What was found equal, and what was not."""
 
     def __init__(self) -> None:
-        self.rows: list[str] = []
         self.exact: list[str] = []
         self.differs: list[str] = []
 
@@ -95,8 +110,10 @@ class Report:
             "generated": "generation_tokens_total",
         }
         figures = " ".join(f"{name} {real[f'vllm:{field}']:,.0f}" for name, field in told.items())
-        self.rows.append(f"{case}: {figures} steps {steps} peak {peak} blocks; {own}")
-        print(f"\n{self.rows[-1]}")
+        print(f"\n{case}: {figures} steps {steps} peak {peak} blocks; {own}")
+        self.exact.append(case)
+        if own != "by itself equal":
+            self.differs.append(f"{case}: {own}")
 
 
 @pytest.fixture(scope="module")
@@ -149,27 +166,125 @@ async def crowd_alike(server: Beside, name: str, settings: str, report: Report) 
     asked = {one.call: one for one in requests}
     told_alike(client.answers, asked)
     case = f"{name} ({settings})"
-    report.exact.append(case)
+    happened = of_crowd(client.answers, asked)
+    said = await by_itself(server, word, CROWDS[name], happened, asked, fixed=name in FIXED)
+    report.row(case, real, server.play.steps - steps, server.play.peak, said)
 
-    own = Emulated(word, server.play.limits, Pace(server.play.log.times), client.answers, asked)
-    await own.run(CROWDS[name])
+
+async def by_itself(
+    server: Beside, name: str, crowd: Crowd, happened: Happened, asked: dict[str, Asked], *, fixed: bool
+) -> str:
+    """The same once more on the emulator's own clock: what differs, and where that began."""
+    own = Emulated(name, server.play.limits, Pace(server.play.log.times), happened, asked)
+    await own.run(crowd)
     counted = own.scheduler.counters
     ours = {"queries": counted.queries, "hits": counted.hits, "preempted": counted.preemptions}
-    hits = {key: (one.hit, own.requests[key].hit) for key, one in asked.items()}
-    unequal = {key: pair for key, pair in hits.items() if pair[0] != pair[1]}
+    known = [one for one in asked.values() if one.call in happened.waits and one.hit is not None]
     theirs = {
-        "queries": real["vllm:prefix_cache_queries_total"],
-        "hits": real["vllm:prefix_cache_hits_total"],
-        "preempted": real["vllm:num_preemptions_total"],
+        "queries": sum(len(one.prompt) for one in known),
+        "hits": sum(one.hit or 0 for one in known),
+        "preempted": sum(one.preemptions for one in known),
     }
-    said = "by itself equal"
-    if unequal or ours != theirs:
-        said = f"by itself {ours}, {len(unequal)} calls' cached tokens differ: {first_difference(asked, own.requests)}"
-        report.differs.append(f"{case}: {said}")
-    report.row(case, real, server.play.steps - steps, server.play.peak, said)
-    if name in FIXED:
-        assert (unequal, ours) == ({}, theirs)
+    unequal = [one.call for one in known if own.requests[one.call].hit != one.hit]
+    if not unequal and ours == theirs:
+        return "by itself equal"
+    assert not fixed, f"{ours}, the real engine {theirs}"
     assert abs(ours["hits"] - theirs["hits"]) <= SHARE * theirs["queries"]
+    return f"by itself {ours}, {len(unequal)} calls' cached tokens differ: {first_difference(asked, own.requests)}"
+
+
+@pytest.fixture(scope="module")
+def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """URL of `windtunnel engine` with the settings of the real server that has few blocks."""
+    engine = Launched.start(expand(EMULATOR), tmp_path_factory.mktemp("emulator") / "engine.log")
+    try:
+        asyncio.run(ready(engine))
+        yield engine.url
+    finally:
+        asyncio.run(engine.stop())
+
+
+def calls_of_a_run(url: str, out: Path, *words: str) -> list[dict[str, Any]]:
+    """The calls' ends of an ordinary run, in order, by library sessions and real ones where there are any."""
+    windtunnel(
+        "run", *SOURCES, "--target", url, "--max-context", "4k", "--fit", "scale", "--pace", "none", *words,
+        "--out", str(out), "--json",
+    )  # fmt: skip
+    ends = [e for e in events(out) if e["type"] == "call_end"]
+    assert not [e for e in ends if e.get("failure")]
+    return ends
+
+
+async def run_alike(server: Beside, out: Path, api: str, settings: str, report: Report, *words: str) -> None:
+    """An ordinary run at the real server from an empty cache on, then the emulator with its arrivals, then by itself."""
+    server.reset()
+    ends: list[dict[str, Any]] = []
+    steps = server.play.steps
+
+    async def traffic() -> None:
+        ends.extend(await asyncio.to_thread(calls_of_a_run, server.url, out, "--api", api, *words))
+
+    real, requests = await server.follow(traffic)
+    asked = {one.call: one for one in requests}
+    for end in ends:
+        one = asked[end["request_id"]]
+        told = (end["prompt_tokens"], end["cached_tokens"], end["completion_tokens"], end["finish"])
+        assert told == (len(one.prompt), one.hit, len(one.output), one.finish)
+    case = f"{len(ends)} calls of recorded sessions by {api} ({settings})"
+    happened = of_run(ends, asked)
+    said = await by_itself(server, "run", again(happened.waits, asked), happened, asked, fixed=False)
+    report.row(case, real, server.play.steps - steps, server.play.peak, said)
+
+
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_counts_of_recorded_sessions_equal(beside: Servers, report: Report, tmp_path: Path, api: str) -> None:
+    words = ("--agents", "5", "--calls", "15")
+    asyncio.run(run_alike(beside(blocks=FEW), tmp_path / "run", api, f"{FEW} blocks", report, *words))
+
+
+async def over_http(url: str, name: str) -> tuple[list[Answer], dict[str, float]]:
+    """A crowd at an engine with an empty cache; what it was told and what the page counted."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        async with session.post(f"{url}/reset_prefix_cache") as reset:
+            assert (await reset.json())["success"]
+        before = counts(page_of(url))
+        client = Client(session, url, name.replace(" ", "_"))
+        await CROWDS[name](client)
+        await asyncio.sleep(0.2)
+    return client.answers, grown(before, counts(page_of(url)))
+
+
+@pytest.mark.parametrize("name", ["one agent", "forked prefixes"])
+def test_the_emulator_counts_alike_over_http(beside: Servers, emulator: str, report: Report, name: str) -> None:
+    """Each engine says its own words, so that histories differ, but not in length nor in what they share."""
+    real, theirs = asyncio.run(over_http(beside(blocks=FEW).url, name))
+    emulated, ours = asyncio.run(over_http(emulator, name))
+    told = [
+        [(a.prompt_tokens, a.cached, a.completion_tokens, a.finish) for a in answers] for answers in (real, emulated)
+    ]
+    assert told[0] == told[1]
+    wrong = {key: (theirs[key], value) for key, value in ours.items() if theirs.get(key, value) != value}
+    wrong = {key: pair for key, pair in wrong.items() if "iteration_tokens" not in key}
+    assert not wrong, f"(real, emulated): {wrong}"
+    report.exact.append(f"{name} over HTTP ({FEW} blocks)")
+
+
+def test_a_replay_with_one_agent_counts_alike_over_http(
+    beside: Servers, emulator: str, report: Report, tmp_path: Path
+) -> None:
+    words = ("--api", "tokens", "--agents", "1", "--calls", "8")
+    fields = ("session", "call", "prompt_tokens", "cached_tokens", "completion_tokens", "finish")
+    told = [
+        [tuple(end[name] for name in fields) for end in calls_of_a_run(url, tmp_path / name, *words)]
+        for name, url in (("real", beside(blocks=FEW).url), ("emulated", emulator))
+    ]
+    assert told[0] == told[1]
+    report.exact.append(f"a replay with one agent over HTTP ({FEW} blocks)")
+
+
+@pytest.mark.parametrize("name", ["one agent", "eight agents in lock-step", "ends by length and stop"])
+def test_counts_equal_with_ngram_speculation(beside: Servers, report: Report, name: str) -> None:
+    asyncio.run(crowd_alike(beside(blocks=FEW, drafts=3), name, f"n-gram 3, {FEW} blocks", report))
 
 
 @pytest.mark.parametrize("name", CROWDS)
