@@ -132,7 +132,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         gpu=gpu,
         model=model,
         served=tuple(known.served_model_name or (name,)),
-        limits=_limits(known, model, pool, tokens, seqs, drafted),
+        limits=_limits(known, model, pool, tokens, seqs, drafted, profile),
         pool=pool,
         mode=mode,
         utilization=known.gpu_memory_utilization,
@@ -144,7 +144,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         auto_tools=known.enable_auto_tool_choice and known.tool_call_parser is not None,
         load_tracking=known.enable_server_load_tracking,
         exit_with_parent=known.exit_with_parent,
-        ignored=(*words.ignored, *_unused(known)),
+        ignored=(*words.ignored, *_unused(known, pool)),
         tokenizer=known.tokenizer,
         tool_calls=known.tool_calls,
         profile=profile,
@@ -280,9 +280,16 @@ def _block_size(gpu: Gpu, model: Model) -> int:
 
 
 def _limits(
-    known: argparse.Namespace, model: Model, pool: Pool, tokens: int, seqs: int, drafted: Speculation | None
+    known: argparse.Namespace,
+    model: Model,
+    pool: Pool,
+    tokens: int,
+    seqs: int,
+    drafted: Speculation | None,
+    profile: Profile | None,
 ) -> Limits:
-    host = (known.kv_offloading_size or 0.0) * GIB if known.kv_offloading_backend == "native" else 0.0
+    figures = replaced(profile.figures) if profile else constants()
+    host = (known.kv_offloading_size or 0.0) * GIB if _offloads(known, pool) else 0.0
     return Limits(
         num_gpu_blocks=pool.blocks,
         block_size=pool.layout.block_size,
@@ -302,18 +309,24 @@ def _limits(
         groups=pool.groups,
         prefix_cache_retention_interval=known.prefix_cache_retention_interval,
         offload_blocks=int(host // (pool.layout.block_bytes * known.tensor_parallel_size)),
+        offload_block_s=pool.layout.block_bytes / (figures.offload_gb_s * 1e9),
     )
 
 
-def _unused(known: argparse.Namespace) -> list[str]:
+def _offloads(known: argparse.Namespace, pool: Pool) -> bool:
+    """Whether the offload that is asked for is modelled: vLLM's own, for layers that share one table of blocks."""
+    return known.kv_offloading_backend == "native" and not pool.groups
+
+
+def _unused(known: argparse.Namespace, pool: Pool) -> list[str]:
     """Modelled flags whose value is not modelled."""
     unused = [f"--compilation-config.{key}" for key in known.compilation_config if key not in _COMPILED]
     if not known.enable_chunked_prefill:
         unused.append("--no-enable-chunked-prefill")
     if known.pipeline_parallel_size > 1:
         unused.append("--pipeline-parallel-size")
-    if known.kv_offloading_size and known.kv_offloading_backend == "lmcache":
-        unused.append("--kv-offloading-backend lmcache")
+    if known.kv_offloading_size and not _offloads(known, pool):
+        unused.append("--kv-offloading-size")
     return unused
 
 

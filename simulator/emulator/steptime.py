@@ -102,7 +102,6 @@ class StepTime:
             peak = gpu.tflops(draft.weight_bits, draft.compute_bits, known.unpacked)
             self._draft_product = 2 * draft.active * 1e9 / (peak * 1e12 * reached.hf * shards)
             self._draft_context = draft.kv_bytes * share / cache
-        self._transfer = model.kv_bytes * share / (known.offload_gb_s * 1e9 * model.kv_shards(shards))
 
     def of(self, step: Step) -> float:
         """Seconds of one step as scheduled."""
@@ -143,10 +142,6 @@ class StepTime:
         seconds += self._exchange + padded * self._exchange_token
         queries = min(tokens / sequences, self._queries)
         return seconds, self._floors[self._graphs.launches(sequences, tokens)], self._absorbed * queries
-
-    def transfer(self, tokens: int) -> float:
-        """Seconds to move the KV cache of that many tokens between GPU and host memory."""
-        return tokens * self._transfer
 
     def _drafting(self, sequences: int, tokens: int, context: int, drafting: int) -> float:
         """The first pass goes over the step's tokens, each later one over one token of each sequence drafted for.
