@@ -19,6 +19,8 @@ from windtunnel.simulator.cli_compare import compare
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.simulator.cli_record import record
 from windtunnel.simulator.cli_traces_make import fit, synth, validate
+from windtunnel.simulator.cli_validate import calibrate
+from windtunnel.simulator.cli_validate import validate as validate_emulator
 from windtunnel.simulator.cli_why import why
 from windtunnel.traces.errors import UsageError, WindtunnelError
 
@@ -194,6 +196,8 @@ cli.add_command(capacity)
 cli.add_command(compare)
 cli.add_command(record)
 cli.add_command(why)
+cli.add_command(calibrate)
+cli.add_command(validate_emulator)
 for command in (anonymise, fit, synth, validate):
     traces.add_command(command)
 

@@ -120,7 +120,7 @@ def _both(trial: Trial, reached: Reached, part: slice | None) -> tuple[dict[str,
     case = trial.case
     if part is None or case.seen is None:
         return case.measured, trial.emulated(reached)
-    return statistics(case.seen, part), trial.metrics(_some(trial.played(reached), part), reached.request_ms)
+    return statistics(case.seen, part), trial.metrics(_some(trial.played(reached), part), reached)
 
 
 def _some(played: Played, part: slice) -> Played:

@@ -37,6 +37,8 @@ class Case(Struct, frozen=True, kw_only=True):
     flags: tuple[str, ...]
     """Of `windtunnel engine`."""
     load: Closed | Open
+    environ: tuple[tuple[str, str], ...] = ()
+    """Of the engine's process."""
     measured: dict[str, float]
     """By metric: times in ms, throughput in output tokens a second."""
     gpu: str

@@ -62,13 +62,31 @@ class Played(Struct, frozen=True):
 
 
 class Fill:
-    """An output of one token repeated, all of whose drafts up to `accepts(position)` are right."""
+    """An output of one token repeated."""
 
     def __init__(self, token: int) -> None:
         self._token = token
 
     def tokens(self, start: int, stop: int) -> list[int]:
         return [self._token] * (stop - start)
+
+
+class Accepting(Fill):
+    """The same where drafts are made: each position accepts with its own probability, if all before it did."""
+
+    def __init__(self, token: int, acceptance: tuple[float, ...]) -> None:
+        super().__init__(token)
+        self._acceptance = acceptance
+        self._drawn = np.empty(0)
+        self._rng = np.random.Generator(np.random.Philox(key=token))
+
+    def accepted(self, position: int, drafted: int) -> int:
+        while len(self._drawn) < position + drafted:
+            self._drawn = np.concatenate([self._drawn, self._rng.random(256)])
+        for number, probability in enumerate(self._acceptance[:drafted]):
+            if self._drawn[position + number] >= probability:
+                return number
+        return drafted
 
 
 def play(

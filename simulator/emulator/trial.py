@@ -1,14 +1,15 @@
 """A measured case emulated with one set of constants after another."""
 
 import numpy as np
+from msgspec.structs import replace
 
 from windtunnel.simulator.emulator.clients import CLIENTS, asks, counted, weights
 from windtunnel.simulator.emulator.constants import Constants
 from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.flags import Settings, parse
-from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.measured import Case, Closed, Open
 from windtunnel.simulator.emulator.reached import Reached
-from windtunnel.simulator.emulator.replay import Floats, Played, play
+from windtunnel.simulator.emulator.replay import NS, Accepting, Fill, Floats, Played, play
 from windtunnel.simulator.emulator.retime import Schedule
 from windtunnel.simulator.emulator.scheduler import Scheduler
 from windtunnel.simulator.emulator.steptime import StepTime
@@ -21,7 +22,7 @@ class Trial:
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        self.settings: Settings = parse(list(case.flags))
+        self.settings: Settings = parse(list(case.flags), dict(case.environ))
         self._schedule: Schedule | None = None
         self._twin: Trial | None = None
 
@@ -34,9 +35,8 @@ class Trial:
         """The case's requests as they go with these constants; None: those of the tables."""
         settings, load = self.settings, self.case.load
         steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=reached, figures=figures)
-        if isinstance(load, Open):
-            core = Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous)
-            return play(core, load.asks)
+        if isinstance(load, Open) or settings.speculation is not None:
+            return self._directly(steptime)
         if self._twin is not None:
             return self._twin.played(reached, figures)
         if self._schedule is None:
@@ -51,31 +51,43 @@ class Trial:
             )
         return self._schedule.timed(steptime)
 
+    def _directly(self, steptime: StepTime) -> Played:
+        """Played anew: what is in a step depends on how long steps take, or on what is accepted."""
+        settings, load, wanted = self.settings, self.case.load, self.settings.speculation
+        core = Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous)
+        script = (lambda number: Accepting(number, wanted.acceptance)) if wanted is not None else Fill
+        if isinstance(load, Open):
+            return play(core, load.asks, script=script)
+        client = CLIENTS[load.client]
+        sent = asks(client, load.concurrency, load.tokens_in, load.tokens_out, settings.limits.hash_block_size)
+        return play(core, sent, concurrency=load.concurrency, counted=counted(client, load.concurrency), script=script)
+
     def emulated(self, reached: Reached | None = None, figures: Constants | None = None) -> dict[str, float]:
         """The case's metrics, in the units they were measured in."""
-        return self.metrics(self.played(reached, figures), (reached or self.settings.gpu.reached).request_ms)
+        return self.metrics(self.played(reached, figures), reached or self.settings.gpu.reached)
 
-    def metrics(self, played: Played, request_ms: float) -> dict[str, float]:
-        load = self.case.load
-        if isinstance(load, Open):
-            found = statistics(played)
-            if self.case.client_side:
-                late = ("ttft", "e2e")
-                found = {name: value + request_ms * name.startswith(late) for name, value in found.items()}
-            return found
-        client = CLIENTS[load.client]
-        weight = weights(client, load.concurrency)
-        several = weight * (played.output > 1)
-        # Completed output over time: each request in flight yields its tokens in its own time.
-        lasted = float(np.average(played.e2e_s, weights=weight)) + request_ms / 1e3
-        known = {
-            "ttft_ms": float(np.average(played.ttft_s, weights=weight)) * 1e3 + request_ms,
-            "ttft_p50_ms": float(np.median(played.ttft_s)) * 1e3 + request_ms,
-            "output_tokens_per_s": load.concurrency * float(np.average(played.output, weights=weight)) / lasted,
-        }
-        if several.any():
-            known["tpot_ms"] = float(np.average(played.tpot_s, weights=several)) * 1e3
-        return {metric: known[metric] for metric in self.case.measured if metric in known}
+    def metrics(self, played: Played, reached: Reached) -> dict[str, float]:
+        case, load = self.case, self.case.load
+        if case.client_side:
+            outside = reached.request_ms / 1e3 + played.prompt * reached.prompt_us / 1e6
+            played = replace(played, asked=played.asked - np.rint(outside * NS).astype(np.int64))
+        known = statistics(played) if isinstance(load, Open) else _means(played, load)
+        return {metric: known[metric] for metric in case.measured if metric in known}
+
+
+def _means(played: Played, load: Closed) -> dict[str, float]:
+    weight = weights(CLIENTS[load.client], load.concurrency)
+    several = weight * (played.output > 1)
+    # Completed output over time: each request in flight yields its tokens in its own time.
+    lasted = float(np.average(played.e2e_s, weights=weight))
+    known = {
+        "ttft_ms": float(np.average(played.ttft_s, weights=weight)) * 1e3,
+        "ttft_p50_ms": float(np.median(played.ttft_s[weight > 0])) * 1e3,
+        "output_tokens_per_s": load.concurrency * float(np.average(played.output, weights=weight)) / lasted,
+    }
+    if several.any():
+        known["tpot_ms"] = float(np.average(played.tpot_s, weights=several)) * 1e3
+    return known
 
 
 def statistics(played: Played, which: slice = slice(None)) -> dict[str, float]:

@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.calibrate import fit_groups
-from windtunnel.simulator.emulator.measured import Case, Cases, Skipped, read_table
+from windtunnel.simulator.emulator.measured import Case, Cases, Closed, Skipped, read_table
 from windtunnel.simulator.emulator.measured_run import is_run, read_run
 from windtunnel.simulator.emulator.profile import Profile
 from windtunnel.simulator.emulator.reached import Reached
@@ -58,7 +58,7 @@ def validate(cases: Sequence[Case], skipped: Sequence[Skipped], profile: Profile
     """Every case with the constants of its GPU's row, or of the profile where that is its GPU's."""
     trials, left = _trials(cases)
     points = [point for trial in trials for point in _points(trial, _of_profile(trial.case, profile))]
-    return _summed(points, [*skipped, *left])
+    return summed(points, [*skipped, *left])
 
 
 def validate_split(cases: Sequence[Case], skipped: Sequence[Skipped], share: float) -> tuple[Validation, Validation]:
@@ -79,7 +79,7 @@ def validate_split(cases: Sequence[Case], skipped: Sequence[Skipped], share: flo
                 points += _points(trial, constants[trial.case.gpu])
             else:
                 unknown.append(Skipped(trial.case.id, f"no row of {trial.case.gpu} is among those fitted."))
-        halves.append(_summed(points, [*skipped, *left, *unknown] if part is outside else []))
+        halves.append(summed(points, [*skipped, *left, *unknown] if part is outside else []))
     return halves[0], halves[1]
 
 
@@ -94,8 +94,8 @@ def _trials(cases: Sequence[Case]) -> tuple[list[Trial], list[Skipped]]:
         except (UsageError, EngineError) as error:
             skipped.append(Skipped(case.id, str(error)))
             continue
-        if case.seen is None:
-            trial.share(same.setdefault((case.flags, case.load), trial))
+        if isinstance(case.load, Closed):
+            trial.share(same.setdefault((case.flags, case.environ, case.load), trial))
         trials.append(trial)
     return trials, skipped
 
@@ -113,7 +113,7 @@ def _of_profile(case: Case, profile: Profile | None) -> Reached | None:
     return profile.reached if profile is not None and profile.gpu == case.gpu else None
 
 
-def _summed(points: list[Point], skipped: list[Skipped]) -> Validation:
+def summed(points: list[Point], skipped: list[Skipped]) -> Validation:
     errors = np.abs([point.error for point in points])
     if not len(errors):
         return Validation(points, skipped, None, None)
