@@ -41,6 +41,9 @@ class Parking:
         # Where even one token for each may exceed the budget, all stay awake.
         fits = (limits.max_num_seqs + 1) * (1 + limits.speculative_tokens + limits.draft_slots)
         self._parks = parks and fits <= limits.max_num_batched_tokens and not limits.offload_blocks
+        if limits.speculative_tokens and not limits.lookahead and not scheduler.asynchronous:
+            # How many drafts there are is seen from step to step.
+            self._parks = False
         self._drafts = limits.speculative_tokens
         self._width = 1 + self._drafts
         self._depth = 2 if scheduler.asynchronous else 1

@@ -8,10 +8,17 @@ import numpy as np
 import pytest
 
 from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.kv_layout import Group
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
 
 FAR = 1 << 62
+PLAIN: tuple[Group, ...] = ()
+GROUPED = (
+    (Group("window", 16, window=128), Group("full", 16)),
+    (Group("mamba", 64, count=3), Group("full", 64)),
+    (Group("mamba", 64, count=2, checkpoints=True), Group("full", 64)),
+)
 
 
 class Pace:
@@ -37,7 +44,7 @@ class Said:
         return (position * 7919 + self.base) % 11 % (drafted + 1)
 
 
-def requests(rng: np.random.Generator, count: int, longest: int) -> list[tuple[int, Request]]:
+def requests(rng: np.random.Generator, count: int, longest: int, size: int) -> list[tuple[int, Request]]:
     at, made = 0, []
     shared = rng.integers(0, 1000, size=64).astype(np.uint32)
     for i in range(count):
@@ -51,7 +58,7 @@ def requests(rng: np.random.Generator, count: int, longest: int) -> list[tuple[i
             (
                 at,
                 Request(
-                    str(i), prompt, Said(1000 * (i % 3)), out, block_size=16, arrival=i, ends=ends, priority=priority
+                    str(i), prompt, Said(1000 * (i % 3)), out, block_size=size, arrival=i, ends=ends, priority=priority
                 ),
             )
         )
@@ -113,13 +120,17 @@ def state(core: Core, asks: list[tuple[int, Request]]) -> dict[str, Any]:
     }
 
 
-def play(play: Callable[..., Any], seed: int, **more: Any) -> tuple[Any, Any, Counter[str]]:
+def play(
+    play: Callable[..., Any], seed: int, drafts: int = 0, *, grouped: bool = False
+) -> tuple[Any, Any, Counter[str]]:
     rng = np.random.default_rng(seed)
     longest = int(rng.choice([600, 2000]))
     asynchronous = bool(rng.random() < 0.6)
-    drafts = more.get("drafts", 0)
+    groups = GROUPED[int(rng.integers(len(GROUPED)))] if grouped else PLAIN
     limits = Limits(
-        num_gpu_blocks=int(rng.choice([longest // 16 + 2, 160, 300, 4000])),
+        groups=groups,
+        block_size=groups[-1].block_size if groups else 16,
+        num_gpu_blocks=int(rng.choice([longest // 16 + 24, 160, 300, 4000])),
         max_model_len=longest,
         max_num_seqs=int(rng.choice([3, 16, 64])),
         max_num_batched_tokens=int(rng.choice([512, 700])),
@@ -130,19 +141,19 @@ def play(play: Callable[..., Any], seed: int, **more: Any) -> tuple[Any, Any, Co
         lookahead=drafts if rng.random() < 0.6 else 0,
         draft_slots=int(drafts and rng.random() < 0.3),
     )
-    asks = requests(rng, 40, longest)
+    asks = requests(rng, 40, longest, limits.hash_block_size)
     aborts = {asks[i][0] + int(rng.integers(2, 10**9)): str(i) for i in range(0, 40, 9)}
     core = Core(Scheduler(limits, asynchronous=asynchronous), Pace(), asynchronous=asynchronous, lazy=play is lazy)
     got = play(core, asks, aborts)
     return got, state(core, asks), Counter(preempted=core.scheduler.counters.preemptions, seed=1)
 
 
-@pytest.mark.parametrize("drafts", [0, 1, 3])
-def test_running_lazily_equals_walking_through_every_step(drafts: int) -> None:
+@pytest.mark.parametrize(("drafts", "grouped"), [(0, False), (1, False), (3, False), (0, True), (3, True)])
+def test_running_lazily_equals_walking_through_every_step(drafts: int, grouped: bool) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(4):
-        walked, expected, _ = play(eager, seed, drafts=drafts)
-        ran, state, counts = play(lazy, seed, drafts=drafts)
+    for seed in range(2 if grouped else 3):
+        walked, expected, _ = play(eager, seed, drafts, grouped=grouped)
+        ran, state, counts = play(lazy, seed, drafts, grouped=grouped)
         assert state == expected, seed
         assert ran == walked, seed
         seen += counts
