@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
+from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.ask import Ask, ChatAsk, chat_prompt, output_limits
 from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.engine import Engine
@@ -25,6 +26,12 @@ _STALLED = 1 << 26
 """Bytes a client may leave unread before its stream is cut."""
 
 
+def acceptance_of(settings: Settings) -> Acceptance | None:
+    """Which drafts are accepted, for all requests of an engine; None without speculation."""
+    drafted = settings.speculation
+    return None if drafted is None else Acceptance(drafted.acceptance, settings.seed)
+
+
 class Generator:
     """The engine with everything that turns text into tokens and back."""
 
@@ -35,6 +42,7 @@ class Generator:
         self.template = template
         self.pieces = Pieces(tokenizer)
         self._inventory = Inventory.of(tokenizer)
+        self._acceptance = acceptance_of(settings)
 
     def begin_chat(self, ask: ChatAsk, ident: str, limit: str = "max_completion_tokens") -> Begun:
         """A conversation; Refusal where vLLM refuses it. `limit`: what the route calls the most tokens to come."""
@@ -44,13 +52,13 @@ class Generator:
         most, least = output_limits(ask, len(prompt), self.settings, limit)
         seed = self.settings.seed if ask.seed is None else ask.seed
         call = self._call(ask, prompt, seed, least)
-        script = Words(prompt, seed, self._inventory) if call is None else call
+        script = Words(prompt, seed, self._inventory, acceptance=self._acceptance) if call is None else call
         request = Request(
             ident,
             prompt,
             script,
             most,
-            block_size=self.settings.limits.block_size,
+            block_size=self.settings.limits.hash_block_size,
             ends=None if ask.ignore_eos else script.natural_length(least),
             salt=ask.cache_salt,
             priority=ask.priority,

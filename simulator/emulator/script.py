@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.tokenizer import Vocabulary, builtin
 from windtunnel.simulator.emulator.words import known
@@ -55,15 +56,23 @@ class Words:
     """The output of one request. A stop token stands at position `ends - 1` when `stops`."""
 
     def __init__(
-        self, prompt: Tokens, seed: int, inventory: Inventory | None = None, *, digest: bytes | None = None
+        self,
+        prompt: Tokens,
+        seed: int,
+        inventory: Inventory | None = None,
+        *,
+        digest: bytes | None = None,
+        acceptance: Acceptance | None = None,
     ) -> None:
-        """`digest`, where it is known: what `hasher(seed)` says of the prompt's bytes."""
+        """`digest`, where known: what `hasher(seed)` says of the prompt's bytes. `acceptance`: with speculation."""
         if digest is None:
             whole = hasher(seed)
             whole.update(prompt.tobytes())
             digest = whole.digest()
         self._inventory = inventory or builtin_inventory()
         self._key = int.from_bytes(digest, "big")
+        if acceptance is not None:
+            self.accepted = acceptance.of(digest).accepted
         self._ids: list[int] = []
         self._stop: int | None = None
 

@@ -131,7 +131,7 @@ def test_a_machine_that_is_too_slow_is_counted_late() -> None:
     import numpy as np
 
     clock, loop = [0], Loop()
-    core = core_of(parse(["--gpu", "b200", "--model", "gpt-oss-20b"]))
+    core = core_of(parse(["--gpu", "b200", "--model", "llama-3.1-8b"]))
     engine = Engine(core, Metrics(core.scheduler, "m", {}), lambda: clock[0], loop)
     prompt = np.arange(5, dtype=np.uint32)
     engine.submit(Request("r", prompt, Words(prompt, 0), 4, block_size=16), lambda output: None)
@@ -151,3 +151,19 @@ async def test_what_vllm_shows_to_developers_can_be_taken_away(serve, monkeypatc
     assert (await (await serve()).get("/server_info"))[0] == 404
     monkeypatch.setenv("VLLM_SERVER_DEV_MODE", mode) if mode else monkeypatch.delenv("VLLM_SERVER_DEV_MODE")
     assert (await (await serve()).get("/server_info"))[0] == 200
+
+
+async def test_speculation_counts_its_drafts_and_every_token(serve) -> None:
+    config = '{"method":"ngram","num_speculative_tokens":3,"rejection_sample_method":"synthetic","synthetic_acceptance_length":2.5}'
+    engine = await serve("--model", "llama-3.1-8b", "--max-model-len", "8k", "--speculative-config", config)
+    call = await engine.call(True, [{"role": "user", "content": "x"}], 200)
+    assert len(call["ids"]) == call["usage"]["completion_tokens"] == 200
+    totals = await engine.counters()
+    assert totals["generation_tokens_total"] == 200
+    drafts, accepted = totals["spec_decode_num_drafts_total"], totals["spec_decode_num_accepted_tokens_total"]
+    assert totals["spec_decode_num_draft_tokens_total"] == pytest.approx(3 * drafts, abs=3)
+    assert 1 + accepted / drafts == pytest.approx(2.5, abs=0.4)
+    assert totals["spec_decode_num_accepted_tokens_per_pos_total"] == accepted
+    assert totals["inter_token_latency_seconds_count"] < 120, "one for each output, which may be several tokens"
+    plain = await serve("--model", "llama-3.1-8b", "--max-model-len", "8k")
+    assert (await plain.call(True, [{"role": "user", "content": "x"}], 200))["ids"] == call["ids"]

@@ -138,7 +138,7 @@ async def test_a_reset_fails_while_a_request_holds_blocks(serve) -> None:
 
 async def test_counters_equal_the_sums_of_usage_under_preemption(serve) -> None:
     # 60 blocks for 16 conversations of up to 300 tokens each: they push each other out.
-    engine = await serve("--num-gpu-blocks-override", "60", "--max-model-len", "512", "--max-num-batched-tokens", "256")
+    engine = await serve("--num-gpu-blocks-override", "60", "--max-model-len", "448", "--max-num-batched-tokens", "256")
 
     async def agent(index: int) -> list[dict]:
         calls, history = [], [*range(40), index]
@@ -176,8 +176,8 @@ async def test_a_client_that_goes_away_frees_its_blocks(serve) -> None:
         await asyncio.sleep(0)
     totals = await engine.counters()
     assert totals["kv_cache_usage_perc"] == 0
-    _, page = await engine.get("/metrics")
-    assert 'finished_reason="abort"} 1.0' in page
+    assert totals["generation_tokens_total"] > 0
+    assert totals["request_success_total"] == totals["request_prompt_tokens_count"] == 0, "vLLM forgets it"
 
 
 async def test_tokens_come_at_the_models_pace_and_never_before(serve) -> None:
@@ -274,7 +274,10 @@ async def test_a_large_prompt_is_taken(serve) -> None:
 
 
 async def test_what_describes_the_engine(serve) -> None:
-    engine = await serve("--num-gpu-blocks-override", "9000", "--served-model-name", "m", "--dtype", "auto")
+    engine = await serve(
+        *("--model", "llama-3.1-8b", "--num-gpu-blocks-override", "9000", "--served-model-name", "m"),
+        *("--dtype", "auto"),
+    )
     assert (await engine.get("/version"))[1]["version"] == "0.32.0+windtunnel.emulator"
     _, models = await engine.get("/v1/models")
     assert [(m["id"], m["max_model_len"]) for m in models["data"]] == [("m", 131_072)]
