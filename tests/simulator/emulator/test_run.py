@@ -151,7 +151,7 @@ def play(
 @pytest.mark.parametrize(("drafts", "grouped"), [(0, False), (1, False), (3, False), (0, True), (3, True)])
 def test_running_lazily_equals_walking_through_every_step(drafts: int, grouped: bool) -> None:
     seen: Counter[str] = Counter()
-    for seed in range(2 if grouped else 3):
+    for seed in (1, 3, 6):
         walked, expected, _ = play(eager, seed, drafts, grouped=grouped)
         ran, state, counts = play(lazy, seed, drafts, grouped=grouped)
         assert state == expected, seed
