@@ -155,7 +155,7 @@ class Scheduler:
     def stretch(self) -> int:
         """How many steps from here on would each compute one token for every running request and nothing else."""
         running, limits = self.running, self.limits
-        if not running or len(running) > limits.max_num_batched_tokens:
+        if not running or len(running) > limits.max_num_batched_tokens or limits.speculative_tokens:
             return 0
         if self.loading or (self.waiting and len(running) < limits.max_num_seqs):
             return 0
