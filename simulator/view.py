@@ -29,4 +29,9 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
         summary = recompute(folder.path, problems)
         if problems:
             print(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else ""), file=sys.stderr)
+    if now == "running":
+        reasons = tuple(reason for reason in summary.invalid_reasons if reason != "died")
+        summary = msgspec.structs.replace(
+            summary, status=None, status_reason="running", valid=not reasons, invalid_reasons=reasons
+        )
     print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary, running=now == "running"))

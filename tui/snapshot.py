@@ -10,7 +10,7 @@ from windtunnel.agents.events import CallStart, Event, WaitStart
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold import Row as FoldRow
-from windtunnel.simulator.results.summary_model import Distribution, Summary
+from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.tui.figures import clock, seconds, tenths, whole
 from windtunnel.tui.view import Doing, Ending, Engine, Row, View
@@ -110,7 +110,7 @@ def view_of(
         out_rate=fold.output_per_s(RATE_S) if live else None,
         in_rate=fold.prompt_per_s(RATE_S) if live else None,
         cached=fold.cached_share,
-        could_be_cached=fold.expected_share,
+        could_be_cached=fold.expected_share if comparable(fold.expected_share) else None,
         in_flight=fold.in_flight,
         in_tool=fold.in_tool,
         waiting=fold.waiting,
@@ -140,13 +140,14 @@ def view_of(
 
 
 def _concluded(view: View, summary: Summary) -> View:
+    expected = summary.expected_cache_hit_ratio
     return replace(
         view,
         valid=summary.valid,
         out_rate=summary.output_tokens_per_s,
         in_rate=summary.prompt_tokens_per_s,
         cached=summary.cache_hit_ratio,
-        could_be_cached=summary.expected_cache_hit_ratio,
+        could_be_cached=expected if comparable(expected) else None,
         in_flight_mean=summary.in_flight_mean,
         lag_p99_ms=summary.client_lag_s.p99 * 1000 if summary.client_lag_s else None,
         blocked=summary.blocked_max,

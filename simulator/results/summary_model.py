@@ -93,6 +93,15 @@ class GpuSummary(Struct, frozen=True, kw_only=True):
     """The most other processes seen on one GPU."""
 
 
+MOST_EXPECTED = 1.05
+"""A prompt's planned length may be off by so much; a larger share of it cannot be in any cache."""
+
+
+def comparable(expected: float | None) -> bool:
+    """Whether an expected hit ratio is one: not where the server counts prompts by another measure than the plan."""
+    return expected is None or expected <= MOST_EXPECTED
+
+
 class Summary(Struct, frozen=True, kw_only=True):
     """Counts and token totals are of the whole run; rates, ratios and distributions of the window."""
 
@@ -100,7 +109,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     kind: Literal["run", "recording"] = "run"
     """A replay, or real agents' own traffic."""
     run_dir: str | None
-    status: Literal["completed", "interrupted", "failed"]
+    status: Literal["completed", "interrupted", "failed"] | None
+    """None of a run that goes on: its figures so far; `status_reason` is then `running`."""
     status_reason: str | None
     valid: bool
     invalid_reasons: tuple[str, ...]

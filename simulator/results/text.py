@@ -3,7 +3,7 @@
 import textwrap
 
 from windtunnel.simulator.results.metrics import METRICS
-from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary
+from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
 
 WIDTH = 80
@@ -80,7 +80,7 @@ def _throughput(summary: Summary) -> list[str]:
     calls = [f"{summary.calls:,} started", f"{summary.failed_calls:,} failed", f"{summary.calls_cut:,} cut"]
     if summary.calls_without_usage:
         calls.append(f"{summary.calls_without_usage:,} without usage")
-    cache = [f"{percent(summary.cache_hit_ratio)} hit", f"could be {percent(summary.expected_cache_hit_ratio)}"]
+    cache = [f"{percent(summary.cache_hit_ratio)} hit", _ceiling(summary.expected_cache_hit_ratio)]
     if summary.reprefilled_tokens:
         cache.append(f"{summary.reprefilled_tokens:,} tokens re-prefilled")
     tokens = [
@@ -109,6 +109,13 @@ def _throughput(summary: Summary) -> list[str]:
         models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
         rows.append(("lengths from", [", ".join(models)]))
     return [line for label, parts in rows for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
+
+
+def _ceiling(expected: float | None) -> str:
+    """What could be in the cache. That cannot be more than the prompts, unless the server counts them otherwise."""
+    if not comparable(expected):
+        return "could be: not comparable, the server counts prompts too low"
+    return f"could be {percent(expected)}"
 
 
 def _latencies(summary: Summary) -> list[str]:

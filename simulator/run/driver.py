@@ -77,6 +77,7 @@ class Driver:
         self._open_calls = 0
         self._broken: BaseException | None = None
         self._stop: StopKind | None = None
+        self._over = False
         self._lanes: list[asyncio.Task[None]] = []
 
     # -- time and events
@@ -116,6 +117,7 @@ class Driver:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+        self._over = True
         self.window.end(self.clock.now_ns())
         self._emit_progress()
         if self._broken is not None:
@@ -134,8 +136,11 @@ class Driver:
             self.stop("failures")
 
     def stop(self, kind: StopKind) -> None:
-        """End the run now; calls in flight end as cut, or as failures where the engine is the reason."""
-        if self._stop is None:
+        """End the run now; calls in flight end as cut, or as failures where the engine is the reason.
+
+        A run whose last call has ended is what it is: nothing is left that could be stopped.
+        """
+        if self._stop is None and not self._over:
             self._stop = kind
             self.window.dry(self.clock.now_ns())
             for lane in self._lanes:

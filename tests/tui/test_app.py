@@ -155,6 +155,9 @@ async def test_help_opens_and_closes(folder: Path, follow: Open) -> None:
     [
         (["q", "s"], STOP),
         (["q", "enter"], STOP),
+        (["q", "y"], STOP),
+        (["q", "down", "y"], DETACH),
+        (["q", "up", "y"], None),
         (["q", "d"], DETACH),
         (["q", "down", "enter"], DETACH),
         (["ctrl+c", "d"], DETACH),

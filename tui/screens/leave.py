@@ -22,7 +22,7 @@ WIDTH = 60
 
 
 class LeaveScreen(ModalScreen[Answer]):
-    """Arrow keys and enter, or the letter in front."""
+    """Arrow keys and enter, or the letter in front. `y` says yes to what is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("s", "answer('stop')", "stop"),
@@ -31,7 +31,7 @@ class LeaveScreen(ModalScreen[Answer]):
         Binding("q", "answer('stop')", "stop"),
         Binding("up,k,left", "move(-1)", "up"),
         Binding("down,j,right,tab", "move(1)", "down"),
-        Binding("enter", "take", "take"),
+        Binding("enter,y", "take", "take"),
     ]
     DEFAULT_CSS = """
     LeaveScreen { align: center middle; }

@@ -314,6 +314,22 @@ def test_a_run_on_this_machine_is_judged_by_its_process(tmp_path):
     assert state(folder, wall(folder)) == "died"
 
 
+def test_a_run_that_goes_on_has_no_status_yet(tmp_path, capsys):
+    folder = run_folder(tmp_path, pid=1, host="elsewhere")
+    print_run(folder, as_json=True)
+    said = capsys.readouterr()
+    told = msgspec.json.decode(said.out)
+    assert (told["status"], told["status_reason"]) == (None, "running")
+    assert "died" not in told["invalid_reasons"]
+    assert "is still running; what follows is computed from its events" in said.err
+    os.utime(tmp_path / "events.jsonl", (1e9, 1e9))
+    os.utime(tmp_path / "run.json", (1e9, 1e9))
+    print_run(folder, as_json=True)
+    told = msgspec.json.decode(capsys.readouterr().out)
+    assert (told["status"], told["status_reason"]) == ("failed", "died")
+    assert "died" in told["invalid_reasons"]
+
+
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_process_that_began_later_has_only_the_number(tmp_path):
     folder = run_folder(tmp_path, pid=os.getpid(), host=socket.gethostname(), wall_clock=1000.0)

@@ -1,5 +1,6 @@
 """What people read on stdout."""
 
+import msgspec
 import pytest
 
 from windtunnel.agents.events import ClientSample, EngineSample, GpuSample
@@ -42,6 +43,15 @@ def test_figures_have_units_and_missing_ones_say_so(busy):
     assert "lengths from  claude-opus-4" in text
     assert "ttft_s.p90<3: 2, met" in text
     assert "tpot_s.p90<0.05: 0.85, not met" in text
+
+
+@pytest.mark.parametrize(("expected", "says"), [(1.04, "could be 104.0%"), (31.127, "could be: not comparable")])
+def test_more_than_all_cannot_be_cached(busy, expected, says):
+    summary = msgspec.structs.replace(summarise(RUN, busy.events()), expected_cache_hit_ratio=expected)
+    text = render_summary(summary)
+    assert says in text
+    assert "3112" not in text
+    assert max(map(len, text.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("run", [{}, RUN, {"engine": {"emulated": True, "name": "emulator"}}])

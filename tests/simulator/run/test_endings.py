@@ -320,6 +320,21 @@ def test_a_second_stop_changes_nothing(replay):
     assert {s[2] for s in run.statuses()} == {"interrupted"}
 
 
+def test_a_stop_after_the_last_call_changes_nothing(replay, monkeypatch):
+    from windtunnel.simulator.run.driver import Driver
+
+    begin = Driver.run
+
+    async def ended(self):
+        await begin(self)
+        self.stop("interrupted")  # while the engine's last counts are waited for
+
+    monkeypatch.setattr(Driver, "run", ended)
+    run = replay(*many(), agents=3, sessions=4)
+    assert run.driver.stopped is None
+    assert {s[1] for s in run.statuses()} == {"completed"}
+
+
 @pytest.mark.parametrize("passes", range(12))
 def test_a_failure_and_a_stop_in_the_same_moment_lose_no_end(replay, passes):
     """Sub-agents are being called off while the run is stopped, some turns of the loop apart: every start has its end."""
