@@ -144,9 +144,12 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
         if method not in QUANTISED:
             raise UsageError(f"--quantization {method} is not modelled: use one of {', '.join(QUANTISED)}.")
         bits, compute = QUANTISED[method]
+        partly = method in _EXPERTS_ONLY and self.experts > 0
+        mtp = self.mtp and msgspec.structs.replace(self.mtp, bits=self.mtp.bits if partly else min(bits, self.mtp.bits))
         return msgspec.structs.replace(
             self,
-            weight_bits=self.weight_bits if method in _EXPERTS_ONLY and self.experts else min(bits, self.weight_bits),
+            mtp=mtp,
+            weight_bits=self.weight_bits if partly else min(bits, self.weight_bits),
             expert_bits=min(bits, self.expert_bits),
             compute_bits=min(compute, self.compute_bits),
         )

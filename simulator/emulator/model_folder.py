@@ -94,7 +94,7 @@ def of_config(config: Config, name: str, *, source: str) -> Model:
         window=_window(text) if windowed else 0,
         window_layers=windowed,
         recurrent=_recurrent(text, sum(kind.mixer in ("mamba", "delta") for kind in kinds)),
-        mtp=_mtp(text),
+        mtp=_mtp(text, weights.mtp),
     )
 
 
@@ -117,7 +117,7 @@ def _add(sums: Sums, text: Config, kind: model_layers.Kind) -> None:
         sums.active += routed * used / experts
 
 
-def _mtp(text: Config) -> Mtp | None:
+def _mtp(text: Config, bits: float) -> Mtp | None:
     """MTP layers: full attention and a feed-forward part as the model's last layers have, over two hidden states."""
     count = next(
         (
@@ -141,7 +141,7 @@ def _mtp(text: Config) -> Mtp | None:
         parameters=_billions(sums.dense + sums.routed),
         active=_billions(sums.active),
         attention_layers=count,
-        bits=16,
+        bits=bits,
     )
 
 

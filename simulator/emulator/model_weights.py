@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 Config = Mapping[str, Any]
@@ -18,6 +19,7 @@ class Weights(Struct, frozen=True):
     experts: float = 16
     compute: float = 16
     kv_dtype: str = "auto"
+    mtp: float = 16
 
 
 def of(config: Config, text: Config) -> Weights:
@@ -25,6 +27,16 @@ def of(config: Config, text: Config) -> Weights:
     quantised = config.get("quantization_config") or text.get("quantization_config")
     if not quantised:
         return Weights()
+    weights = _body(quantised)
+    kept = any("mtp" in str(name) for key in _KEPT for name in quantised.get(key) or ())
+    return weights if kept else msgspec.structs.replace(weights, mtp=weights.dense)
+
+
+_KEPT = ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers")
+"""Under which names methods list the modules that stay 16 bit."""
+
+
+def _body(quantised: Config) -> Weights:
     method = str(quantised.get("quant_method", "")).lower()
     if method in ("fp8", "fbgemm_fp8"):
         return Weights(8, 8, 8)

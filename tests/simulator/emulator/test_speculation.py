@@ -53,7 +53,10 @@ def test_lengths_between_and_beyond_the_measured_ones_are_continued() -> None:
 def test_other_methods_and_models_are_not_verified() -> None:
     for method in ("ngram", "suffix", "eagle", "eagle3", "medusa", "draft_model"):
         assert "unverified" in table_acceptance(method, "meta-llama/Llama-3.1-8B", 3)[1]
-    assert "another model" in table_acceptance("mtp", "tiny", 1)[1]
+    for other in ("tiny", "Qwen/Qwen3.5-27B", "zai-org/GLM-4.7-Flash", "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B"):
+        probabilities, source = table_acceptance("mtp", other, 3)
+        assert source.startswith("unverified: measured on code with ")
+        assert 2.8 < length(probabilities) < 3.4
     assert all(row.source for row in rows())
 
 
@@ -185,7 +188,9 @@ def test_asynchronous_scheduling_follows_the_method() -> None:
     mtp = [*line, "--spec-method", "mtp"]
     assert parse(mtp).asynchronous
     assert not parse([*mtp, "--no-async-scheduling"]).asynchronous
-    assert "acceptance" not in parse(mtp).unverified
+    assert "acceptance" in parse(mtp).unverified
+    measured = parse(["--model", NEMOTRON, "--gpu", "b200", "--spec-method", "mtp", "--spec-tokens", "3"])
+    assert "acceptance" not in measured.unverified
 
 
 def test_a_draft_model_may_be_a_folder(tmp_path: Path) -> None:
