@@ -132,6 +132,11 @@ def describe(settings: Settings) -> dict[str, Any]:
         },
         "parallel_config": {"tensor_parallel_size": settings.tensor_parallel},
         "speculative_config": _speculative(settings),
+        "mamba_config": {
+            "backend": settings.mode.mamba_backend,
+            "enable_stochastic_rounding": settings.mode.stochastic_rounding,
+        },
+        "offload_config": {"kv_offload_blocks": limits.offload_blocks},
     }
 
 
@@ -153,5 +158,6 @@ def labels(settings: Settings) -> dict[str, Any]:
         "calibrated": settings.profile is not None,
         "unverified": list(settings.unverified),
         "error_bar": ERROR_BAR if settings.profile is None else None,
+        "omp_threads": settings.mode.threads,
         "ignored_flags": list(settings.ignored),
     }

@@ -8,6 +8,8 @@ from windtunnel.simulator.experiments.outcome import Comparison, Figure, Outcome
 
 WIDTH = 100
 WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference", "too_noisy": "too noisy to say"}
+EMULATED = "EMULATED: these are the emulator's numbers, not a measured engine's"
+BARS = "intervals and verdicts hold between emulated runs; how far the emulator itself may be off stands in each run"
 _LABEL = 30
 
 
@@ -50,7 +52,8 @@ def render(outcome: Outcome) -> str:
 def _head(outcome: Outcome) -> list[str]:
     lines = [f"{outcome.name}: {len(outcome.steps)} configurations, {outcome.blocks} blocks"]
     if outcome.emulated:
-        lines.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+        lines.append(EMULATED)
+        lines += _wrapped(BARS, indent="")
     return lines
 
 
