@@ -97,7 +97,7 @@ def play(
     counted: int | None = None,
     script: Callable[[int], Script] = Fill,
 ) -> Played:
-    """Play all of `asks` to their ends; with a `concurrency` in a closed loop.
+    """Play all of `asks` to their ends on a lazy core; with a `concurrency` in a closed loop.
 
     With `counted` the loop stops once that many first requests have ended, and only those are told of: what comes
     after them keeps the engine as busy as before. `script` makes the output of the request with that number. It should
@@ -135,7 +135,7 @@ def _open(core: Core, queue: Iterator[Ask], submit: Callable[[Ask, int], None]) 
             submit(coming, coming.at)
             coming = next(queue, None)
             continue
-        _advance(core, FAR if coming is None else coming.at - 1)
+        _advance(core, FAR if coming is None else coming.at)
 
 
 def _closed(
@@ -148,32 +148,24 @@ def _closed(
     for _, ask in zip(range(concurrency), queue, strict=False):
         submit(ask, 0)
     while core.due is not None:
-        ended, finished = _advance(core, FAR)
+        finished = _advance(core, FAR)
         if finished and enough():
             return
         for _, ask in zip(range(finished), queue, strict=False):
-            submit(ask, ended)
+            submit(ask, core.ended)
 
 
 def _ended(made: list[Request], counted: int) -> bool:
     return len(made) >= counted and all(request.finished is not None for request in made[:counted])
 
 
-def _advance(core: Core, until: int) -> tuple[int, int]:
-    """The next steps that end by `until`, at least one; when the last of them ended, and how many requests with it."""
-    leap = core.leap(until)
-    if leap is not None:
-        for request in leap.requests:
-            request.last_at = leap.ends[-1]
-        return leap.ends[-1], sum(1 for request in leap.requests if request.finished is not None)
-    turn = core.turn()
-    finished = 0
-    for output in turn.outputs:
-        if output.first:
-            output.request.first_at = turn.ended
-        output.request.last_at = turn.ended
-        finished += output.finished is not None
-    return turn.ended, finished
+def _advance(core: Core, until: int) -> int:
+    """The steps that end by `until`, to the first that ends a request; how many it ends."""
+    over = core.run(until)
+    for request in over:
+        ends = core.collect(request).ends
+        request.first_at, request.last_at = ends[0], ends[-1]
+    return len(over)
 
 
 def _gather(core: Core, made: list[Request]) -> Played:

@@ -36,7 +36,7 @@ class Recorder(StepTime):
             kept.counts, kept.admitted, kept.sampling = [], [], []
             self.steps.append(kept)
         else:
-            self.steps.append((len(step.requests), step.tokens, step.context, step.windowed))
+            self.steps.append((step.sequences, step.tokens, step.context, step.windowed))
         return 1 / NS
 
     def seconds(
@@ -69,7 +69,7 @@ class Schedule:
         asynchronous: bool = True,
     ) -> Self:
         recorder = Recorder()
-        core = Core(Scheduler(limits), recorder, asynchronous=asynchronous)
+        core = Core(Scheduler(limits), recorder, asynchronous=asynchronous, lazy=True)
         return cls(play(core, asks, concurrency=concurrency, counted=counted), recorder.steps)
 
     def timed(self, steptime: StepTime) -> Played:

@@ -54,7 +54,7 @@ class Trial:
     def _directly(self, steptime: StepTime) -> Played:
         """Played anew: what is in a step depends on how long steps take, or on what is accepted."""
         settings, load, wanted = self.settings, self.case.load, self.settings.speculation
-        core = Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous)
+        core = Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous, lazy=True)
         script = (lambda number: Accepting(number, wanted.acceptance)) if wanted is not None else Fill
         if isinstance(load, Open):
             return play(core, load.asks, script=script)
