@@ -182,7 +182,10 @@ class Core:
         self._ahead = None
         self._running = step
         if step is None:
-            self.due = self._transfers.arrival if self._transfers is not None else None
+            self.due = None
+            if self._transfers is not None:
+                self._transfers.launch(now)
+                self.due = self._transfers.arrival
             return
         self.due = now + round(self.steptime.of(step) * 1e9)
         if self.asynchronous:

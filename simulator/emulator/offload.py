@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.kv import Hit, KvCache
 from windtunnel.simulator.emulator.request import Request
 
@@ -95,8 +94,8 @@ class Traced:
     def __init__(self) -> None:
         self.stored = 0
         """Leading blocks that were offered to the host tier, or came from it."""
-        self.seen: dict[int, None] = {}
-        """Pieces it wrote, read or found there."""
+        self.seen: dict[int, int] = {}
+        """Pieces it wrote, read or found there, and their places in its text."""
         self.busy = 0
         """Its transfers that have not ended."""
 
@@ -105,17 +104,23 @@ class OffloadKv(KvCache):
     """One group of full attention with a host tier."""
 
     def __init__(self, limits: "Limits") -> None:
-        super().__init__(limits, BlockPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching))
+        super().__init__(limits)
         self.host = HostTier(limits.offload_blocks)
         self._arrived: set[Request] = set()
         """Their load has ended."""
         self._ready: set[Request] = set()
         """What was loaded for them is findable."""
-        self._block_ns = round(limits.offload_block_s * 1e9)
+        self.load_ns = self.store_ns = round(limits.offload_block_s * 1e9)
+        """A block's way from and to the host."""
         self._traced: dict[Request, Traced] = {}
-        self._ended: list[Traced] = []
+        self._ended: list[tuple[Request, Traced]] = []
+        """Over since the last step was decided."""
+        self._drafting = 1 + limits.speculative_tokens + limits.lookahead if limits.speculative_tokens else 0
+        """Tokens that a step with drafts may need room for."""
         self._loading: set[int] = set()
         self._new: list[Transfer] = []
+        self._later: list[Transfer] = []
+        """Copies to the host; they begin with the step after the one that fills their blocks."""
         self._running: dict[bool, list[tuple[int, Transfer]]] = {True: [], False: []}
         """For each direction (True: loads) when a transfer ends, ns, in order."""
 
@@ -146,7 +151,9 @@ class OffloadKv(KvCache):
         if self._whole and -(-whole // self._size) - held + revived + kept > self.pool.free_count:
             return False
         total = hit.tokens + hit.external
-        reserved = sum(max(0, self._needed(min(one.known, self._longest)) - len(one.blocks)) for one in others)
+        reserved = -(-self._drafting // self._size)
+        for one in others:
+            reserved += max(0, -(-(min(one.known, self._longest) + self._drafting) // self._size) - len(one.blocks))
         fresh = total // self._size - held
         if fresh + revived + kept > self.pool.free_count - reserved:
             return False
@@ -158,9 +165,9 @@ class OffloadKv(KvCache):
         self.host.load(keys)
         traced = self._traced[request]
         traced.stored = held + fresh
-        traced.seen.update(dict.fromkeys(keys))
+        traced.seen.update(zip(keys, range(held, held + fresh), strict=True))
         self._loading.update(keys)
-        self._send(Transfer(request, keys, load=True))
+        self._send(traced, Transfer(request, keys, load=True))
         return True
 
     def resume(self, request: Request, new: int, *, beside: bool) -> bool:
@@ -187,20 +194,28 @@ class OffloadKv(KvCache):
     def booked(self, requests: Iterable[Request]) -> None:
         """A step with these is decided: the prompt's blocks that it fills are copied to the host."""
         for request in requests:
-            traced = self._traced.setdefault(request, Traced())
-            full = min(request.computed, request.known, request.prompt_tokens) // self._size
-            keys = request.hashes[traced.stored : full]
-            fresh = self.host.store(keys) if keys else []
-            if fresh is None:
-                continue
-            traced.stored = max(traced.stored, full)
-            wrote = set(fresh)
-            traced.seen.update(dict.fromkeys(key for key in keys if key in wrote or self.host.state(key) == "there"))
-            if fresh:
-                self._send(Transfer(request, fresh, load=False))
-        for traced in self._ended:
-            self.host.used(list(traced.seen))
+            self._store(request, self._traced.setdefault(request, Traced()))
+        for request, traced in self._ended:
+            self._store(request, traced)
+        for _, traced in self._ended:
+            self.host.used(sorted(traced.seen, key=traced.seen.__getitem__))
         self._ended.clear()
+
+    def _store(self, request: Request, traced: Traced) -> None:
+        full = min(request.computed, request.known, request.prompt_tokens) // self._size
+        keys = request.hashes[traced.stored : full]
+        if not keys:
+            return
+        for place, key in enumerate(keys, traced.stored):
+            if self.host.state(key) != "coming":
+                traced.seen[key] = place
+        fresh = self.host.store(keys)
+        if fresh is None:
+            # No room now: they are offered again in the next step.
+            return
+        traced.stored = full
+        if fresh:
+            self._send(traced, Transfer(request, fresh, load=False))
 
     def free(self, request: Request) -> None:
         super().free(request)
@@ -209,16 +224,17 @@ class OffloadKv(KvCache):
         if request.finished is not None:
             traced = self._traced.pop(request, None)
             if traced is not None:
-                self._ended.append(traced)
+                self._ended.append((request, traced))
 
     # Time.
 
     def launch(self, now: int) -> None:
         """What was decided begins at `now`, ns, behind what its direction still carries."""
-        for transfer in self._new:
+        for transfer in self._later + [new for new in self._new if new.load]:
             queue = self._running[transfer.load]
             begins = max(now, queue[-1][0]) if queue else now
-            queue.append((begins + len(transfer.keys) * self._block_ns, transfer))
+            queue.append((begins + len(transfer.keys) * (self.load_ns if transfer.load else self.store_ns), transfer))
+        self._later = [new for new in self._new if not new.load]
         self._new.clear()
 
     def advance(self, now: int) -> None:
@@ -233,8 +249,8 @@ class OffloadKv(KvCache):
         loads = self._running[True]
         return loads[0][0] if loads else None
 
-    def _send(self, transfer: Transfer) -> None:
-        self._traced[transfer.request].busy += 1
+    def _send(self, traced: Traced, transfer: Transfer) -> None:
+        traced.busy += 1
         self._new.append(transfer)
 
     def _end(self, transfer: Transfer) -> None:

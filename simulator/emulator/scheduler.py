@@ -81,10 +81,12 @@ class Scheduler:
             if self.loading:
                 budget = self._schedule_loaded(step, budget, threshold)
             self._schedule_waiting(step, budget, threshold)
-        if not step.requests and not (self.parking and self.parking.count):
-            return None
-        self._book(step)
-        return step
+        empty = not step.requests and not (self.parking and self.parking.count)
+        if not empty:
+            self._book(step)
+        if isinstance(self.kv, OffloadKv):
+            self.kv.booked(step.requests)
+        return None if empty else step
 
     def complete(self, step: Step) -> list[Output]:
         """The step's results return: tokens are appended, finished requests free their blocks."""
@@ -311,6 +313,7 @@ class Scheduler:
         step.add(request, new, drafts)
         if drafts:
             step.padded.append(request)
+        request.prefilling = request.computed + new < request.known
         self.running.append(request)
         request.order = self._orders
         self._orders += 1
@@ -349,8 +352,6 @@ class Scheduler:
         step.sequences = len(step.requests)
         self.flying.append(step)
         self.counters.steps += 1
-        if isinstance(self.kv, OffloadKv):
-            self.kv.booked(step.requests)
         if self.parking is not None:
             self.parking.book(step)
 
