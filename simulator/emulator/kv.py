@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.runs import RunPool
 
@@ -35,9 +34,8 @@ class Hit(Struct, frozen=True):
 
 
 class KvCache:
-    def __init__(self, limits: "Limits", pool: BlockPool | None = None) -> None:
-        caching = limits.enable_prefix_caching
-        self.pool: BlockPool | RunPool = pool or RunPool(limits.num_gpu_blocks, caching=caching)
+    def __init__(self, limits: "Limits") -> None:
+        self.pool = RunPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching)
         self._size = limits.block_size
         self._longest = limits.max_model_len
         self._whole = limits.scheduler_reserve_full_isl

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
-from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.kv import Hit, KvCache
 from windtunnel.simulator.emulator.kv_groups import Table
 from windtunnel.simulator.emulator.kv_hybrid import Groups
@@ -34,9 +33,8 @@ class Held:
 
 class GroupedKv(KvCache):
     def __init__(self, limits: "Limits") -> None:
-        pool = BlockPool(limits.num_gpu_blocks, caching=limits.enable_prefix_caching)
-        super().__init__(limits, pool)
-        self._groups = Groups(limits, pool)
+        super().__init__(limits)
+        self._groups = Groups(limits, self.pool)
         self._all = self._groups.all
         self._held: dict[Request, Held] = {}
         self._junctions: dict[Request, int] = {}

@@ -6,12 +6,14 @@ all but the states that are in use or kept for later requests are null. Rules ar
 (v1/core/single_type_kv_cache_manager.py).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import takewhile
 
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.blocks import NULL_BLOCK, BlockPool
+from windtunnel.simulator.emulator.blocks import NULL_BLOCK
 from windtunnel.simulator.emulator.kv_layout import Group
+from windtunnel.simulator.emulator.runs import RunPool
 
 _NEVER = 1 << 62
 
@@ -63,7 +65,10 @@ def checkpoint_of(tokens: int, unit: int, *, drops: bool) -> int:
 class FullGroup:
     """Every block is kept; the base of the other kinds."""
 
-    def __init__(self, pool: BlockPool, ident: int, group: Group, rules: Rules) -> None:
+    sparse = False
+    """Null blocks stand where blocks are not there any more."""
+
+    def __init__(self, pool: RunPool, ident: int, group: Group, rules: Rules) -> None:
         self.pool = pool
         self.ident = ident
         self.group = group
@@ -126,6 +131,11 @@ class FullGroup:
         start, stop = table.cached, tokens // self.size
         if start >= stop:
             return []
+        if not self.sparse and self._scale == 1 and not self._mask:
+            fresh = list(hashes[start:stop])
+            self.pool.cache(table.blocks[start:stop], fresh)
+            table.cached = stop
+            return fresh
         mask = self.mask(start, stop, boundaries)
         keys: list[int] = []
         for place in range(start, stop):
@@ -176,7 +186,7 @@ class FullGroup:
         """Hold what was hit, `computed` tokens of it."""
         before = max(0, self.unseen(computed) // self.size)
         kept = hits[before:]
-        self.pool.hold([block for block in kept if block != NULL_BLOCK])
+        self.pool.hold([block for block in kept if block != NULL_BLOCK] if self.sparse else list(kept))
         table.blocks = [NULL_BLOCK] * before + list(kept)
         table.cached = len(table.blocks)
 
@@ -191,7 +201,8 @@ class FullGroup:
         """Give back what no step after `processed` tokens reads."""
 
     def free(self, table: Table) -> None:
-        self.pool.release([block for block in reversed(table.blocks) if block != NULL_BLOCK])
+        blocks = table.blocks[::-1]
+        self.pool.release([block for block in blocks if block != NULL_BLOCK] if self.sparse else blocks)
 
     def taken(self, table: Table, room: int, main: int) -> int:
         """At most so many blocks are taken up to `room` tokens, one step after the other."""
@@ -213,12 +224,14 @@ class FullGroup:
         """Final tokens from which on `offer` does something."""
         return (table.cached + 1) * self.size
 
-    def _revived(self, hits: Iterable[int]) -> int:
-        return self.pool.count_free(block for block in hits if block != NULL_BLOCK)
+    def _revived(self, hits: Sequence[int]) -> int:
+        return self.pool.count_free([block for block in hits if block != NULL_BLOCK] if self.sparse else list(hits))
 
 
 class WindowGroup(FullGroup):
     """Blocks before the window are given back; a hit needs those of the last window only."""
+
+    sparse = True
 
     def bound(self, in_flight: int) -> None:
         self.cap = -(-min(self.group.window - 1 + in_flight, self.rules.longest) // self.size) + 1
@@ -290,6 +303,9 @@ class WindowGroup(FullGroup):
         self.pool.release(gone)
         table.retired = stop
 
+    def free(self, table: Table) -> None:
+        self.pool.release(list(takewhile(bool, reversed(table.blocks))))  # null blocks stand in front only
+
     def retires_at(self, table: Table) -> int:
         return (table.retired + 1) * self.size + self.group.window - 1
 
@@ -297,7 +313,9 @@ class WindowGroup(FullGroup):
 class StateGroup(FullGroup):
     """Mamba without prefix caching: one state, and one for each draft token."""
 
-    def __init__(self, pool: BlockPool, ident: int, group: Group, rules: Rules) -> None:
+    sparse = True
+
+    def __init__(self, pool: RunPool, ident: int, group: Group, rules: Rules) -> None:
         super().__init__(pool, ident, group, rules)
         self._more = group.speculative_blocks * self.size
 

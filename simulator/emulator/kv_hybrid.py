@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from math import lcm
 from typing import TYPE_CHECKING
 
-from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.kv_groups import FullGroup, Rules, StateGroup, WindowGroup, checkpoint_of
 from windtunnel.simulator.emulator.kv_layout import Group
 from windtunnel.simulator.emulator.kv_mamba import AlignedGroup
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.runs import RunPool
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.scheduler import Limits
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Groups:
     """The groups of one engine, and the longest hit they share."""
 
-    def __init__(self, limits: "Limits", pool: BlockPool) -> None:
+    def __init__(self, limits: "Limits", pool: RunPool) -> None:
         shapes = [group for group in limits.groups for _ in range(group.count)]
         self.block = lcm(*(shape.block_size for shape in shapes))
         """Hits are multiples of this."""
@@ -141,7 +141,7 @@ class Groups:
         return later and start % unit == 0 and start + unit <= position < stop
 
 
-def _group(pool: BlockPool, ident: int, shape: Group, rules: Rules) -> FullGroup:
+def _group(pool: RunPool, ident: int, shape: Group, rules: Rules) -> FullGroup:
     if shape.kind == "full":
         return FullGroup(pool, ident, shape, rules)
     if shape.kind == "window":

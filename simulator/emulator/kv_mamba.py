@@ -7,13 +7,16 @@ step has returned. Which states stay to be found later: see `mask` and `_keep_en
 
 from collections.abc import Sequence
 
-from windtunnel.simulator.emulator.blocks import NULL_BLOCK, BlockPool
+from windtunnel.simulator.emulator.blocks import NULL_BLOCK
 from windtunnel.simulator.emulator.kv_groups import FullGroup, Rules, Table, checkpoint_of
 from windtunnel.simulator.emulator.kv_layout import Group
+from windtunnel.simulator.emulator.runs import RunPool
 
 
 class AlignedGroup(FullGroup):
-    def __init__(self, pool: BlockPool, ident: int, group: Group, rules: Rules) -> None:
+    sparse = True
+
+    def __init__(self, pool: RunPool, ident: int, group: Group, rules: Rules) -> None:
         super().__init__(pool, ident, group, rules)
         self._spare = group.speculative_blocks
         self.fresh: set[int] = set()

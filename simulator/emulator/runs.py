@@ -4,7 +4,7 @@ A next turn holds again, and frees again, thousands of blocks that came and went
 behind another in a prompt and have the same holders are one run: it is held, freed and found as a whole, and evicted
 from its end. A run is cut where a prompt parts from it and put together again when all of it is freed at once.
 
-For models of one full-attention group: keys are chained, so equal keys mean that everything before is equal too.
+`find` is for keys that are chained, where equal ones mean that everything before is equal too.
 """
 
 from bisect import bisect_left
@@ -76,6 +76,37 @@ class RunPool:
             found += run.blocks[place : place + length] if place or length < len(run.blocks) else run.blocks
         return found
 
+    def get(self, key: int) -> int | None:
+        """The block that a lookup of this hash finds."""
+        return self._first.get(key) if self.caching else None
+
+    def key_of(self, block: int) -> int | None:
+        """The hash that finds a block."""
+        run = self._run[block]
+        return run.keys[self._place[block]] if run is not None and run.keys else None
+
+    def put(self, block: int, key: int) -> None:
+        """Make a block findable by this hash alone."""
+        if self.key_of(block) != key:
+            self.forget(block)
+            self.cache([block], [key])
+
+    def forget(self, block: int) -> None:
+        """A block is no longer findable."""
+        run = self._run[block]
+        if run is None or not run.keys:
+            return
+        place = self._place[block]
+        if place:
+            run = self._cut(run, place)
+        if len(run.blocks) > 1:
+            self._cut(run, 1)
+        (key,) = run.keys
+        self._forget(block, key)
+        run.keys = []
+        if run.holders > 1:
+            self._run[block] = run
+
     def count_free(self, blocks: Iterable[int]) -> int:
         """How many of `blocks` have no holder and so sit in the free queue."""
         whole = blocks if isinstance(blocks, list) else list(blocks)
@@ -138,10 +169,15 @@ class RunPool:
                 bare.append(order[end - 1])
                 end -= 1
                 continue
+            run = self._ending(run, order, end)
             end -= len(run.blocks)
             run.holders -= 1
             if run.holders:
                 kept = None
+                continue
+            if not run.keys:
+                bare += run.blocks
+                runs[run.blocks[0]] = kept = None
                 continue
             if kept is not None and run.found and kept.found:
                 self._join(run, freed.pop())
@@ -165,8 +201,10 @@ class RunPool:
             found = first.setdefault(key, block) == block
             if not found:
                 self._twins.setdefault(key, []).append(block)
-            if run is None or run.found != found:
-                run = Run([], [], 1, found=found)
+            before = runs[block]
+            holders = 1 if before is None else before.holders
+            if run is None or run.found != found or run.holders != holders:
+                run = Run([], [], holders, found=found)
             runs[block] = run
             places[block] = len(run.blocks)
             run.blocks.append(block)
@@ -200,9 +238,19 @@ class RunPool:
         assert run is not None
         held = run.blocks
         length = min(len(held) - place, len(blocks) - at)
-        if held[place + length - 1] != blocks[at + length - 1]:
+        if held[place : place + length] != blocks[at : at + length]:
             length = next(n for n in range(1, length + 1) if held[place + n] != blocks[at + n])
         return run, length
+
+    def _ending(self, run: Run, blocks: list[int], end: int) -> Run:
+        """The part of a held run that ends with the last of `blocks[:end]` and whose blocks are all among them."""
+        stop = self._place[blocks[end - 1]] + 1
+        if stop < len(run.blocks):
+            self._cut(run, stop)
+        length = min(stop, end)
+        if run.blocks[stop - length :] != blocks[end - length : end]:
+            length = next(n for n in range(1, length + 1) if run.blocks[-n - 1] != blocks[end - n - 1])
+        return self._cut(run, stop - length) if length < stop else run
 
     def _cut(self, run: Run, length: int) -> Run:
         """A run becomes two: it keeps its first `length` blocks; the new one, of the rest, is in front in the queue."""

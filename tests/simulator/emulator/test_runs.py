@@ -78,6 +78,43 @@ def test_requests_come_grow_and_go(seed):
             both.compare()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_blocks_are_given_back_and_renamed_one_by_one(seed):
+    """As groups of windows and states do: parts of a request's blocks go early, keys come and go."""
+    rng = random.Random(seed)
+    both = Both(60, True)
+    live = []
+    for number in range(400):
+        if rng.random() < 0.5 and both.pools[0].free_count > 12:
+            keys = chained(0, [rng.randrange(2) for _ in range(rng.randrange(1, 9))])
+            hits = [both.get(key) for key in keys]
+            hits = hits[rng.randrange(len(hits)) :]
+            hits = hits[: hits.index(None)] if None in hits else hits
+            both.hold(hits)
+            blocks = both.take(rng.randrange(1, 5))
+            if rng.random() < 0.7:
+                tail = keys[-len(blocks) :]
+                both.cache(blocks[: len(tail)], tail)
+            live.append(hits + blocks)
+        for blocks in live:
+            if blocks and rng.random() < 0.3:
+                block = rng.choice(blocks)
+                if rng.random() < 0.5:
+                    both.put(block, number)
+                else:
+                    both.forget(block)
+            if blocks and rng.random() < 0.3:
+                start = rng.randrange(len(blocks))
+                stop = rng.randrange(start, len(blocks)) + 1
+                both.release(blocks[start:stop][::-1])
+                del blocks[start:stop]
+        if live and rng.random() < 0.4:
+            both.release(live.pop(rng.randrange(len(live)))[::-1])
+        for block in range(1, 60):
+            both.key_of(block)
+        both.compare()
+
+
 def test_a_turn_costs_what_it_adds():
     """Of ten thousand blocks that are held again, none is looked at by itself."""
     pool = RunPool(20_000)
