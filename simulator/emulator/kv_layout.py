@@ -105,11 +105,12 @@ def layout(
         else:
             kinds[group] = kinds.get(group, 0) + kind.count
     if len({(group.kind, group.window) for group in kinds}) == 1:
-        only = max(kinds, key=lambda group: group.drafts)
+        # One table for all; vLLM marks no group then.
+        only = msgspec.structs.replace(next(iter(kinds)), drafts=False)
+        if not states:
+            only = msgspec.structs.replace(only, block_size=block_size)
         whole = sum(kind.count * (kind.state_bytes or kind.token_bytes * block_size) for kind in layers)
-        return Layout(
-            (msgspec.structs.replace(only, block_size=only.block_size if states else block_size),), block_size, whole
-        )
+        return Layout((only,), block_size, whole)
     least, most = min(kinds.values()), max(kinds.values())
     size = most if most < least * 1.5 else least
     groups = tuple(msgspec.structs.replace(group, count=-(-count // size)) for group, count in kinds.items())
