@@ -30,12 +30,12 @@ def _in_use(settings: Settings) -> set[str]:
     recurrent = model.recurrent is not None
     graphs = mode.graphs
     held = {
+        "always": True,
         "memory": True,
         "experts": model.experts > 0,
         "unpacked": settings.gpu.unpacks(model.expert_bits if model.experts else model.weight_bits, model.compute_bits),
         "eager": mode.eager or graphs is None or graphs.mode in ("NONE", "FULL_DECODE_ONLY"),
         "piecewise": graphs is not None and graphs.mode in ("PIECEWISE", "FULL_AND_PIECEWISE"),
-        "synchronous": not mode.asynchronous,
         "threads": mode.threads > 1,
         "tensor_parallel": mode.tensor_parallel > 1,
         "drafting": draft is not None and draft.passes > 0,

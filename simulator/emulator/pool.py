@@ -45,9 +45,7 @@ class Pool(Struct, frozen=True):
         return self.layout.capacity(self.blocks, self.max_model_len, self.in_flight)[1]
 
 
-def layout_of(
-    model: Model, mode: Mode, *, longest: int, block_size: int, caching: bool, hybrid: bool = True
-) -> Layout:
+def layout_of(model: Model, mode: Mode, *, longest: int, block_size: int, caching: bool, hybrid: bool = True) -> Layout:
     """The layout of a model's cache; `hybrid` off keeps whole contexts in windowed layers too."""
     speculation = mode.speculation
     if not hybrid and model.recurrent is not None:

@@ -214,11 +214,14 @@ def test_assumptions_in_use_are_listed() -> None:
     def names(*line: str) -> list[str]:
         return [name for name, _, _ in assumptions(parse(line))]
 
-    assert names("--model", "llama-3.1-8b") == ["piecewise_layer_us"]
+    always = ["piecewise_layer_us", "cpu_step_ms", "cpu_sequence_us"]
+    assert names("--model", "llama-3.1-8b") == always
     hybrid = ["--model", "nemotron-3.5-lightning-30b-a3b-nvfp4", "--gpu", "gb300-desk"]
-    assert names(*hybrid) == ["piecewise_layer_us", "state_triton"]
-    drafted = names(*hybrid, "--spec-method", "mtp", "--mamba-backend", "flashinfer", "--no-async-scheduling")
-    assert drafted == ["piecewise_layer_us", "cpu_step_ms", "cpu_sequence_us", "draft_pass_us", "state_flashinfer"]
+    assert names(*hybrid) == [*always, "state_triton"]
+    drafted = names(*hybrid, "--spec-method", "mtp", "--mamba-backend", "flashinfer")
+    assert drafted == [*always, "draft_pass_us", "state_flashinfer"]
+    eager = names("--model", "llama-3.1-8b", "--enforce-eager", "-tp", "2")
+    assert eager == ["eager_layer_us", *always[1:], "exchange_us", "exchange_gb_s"]
     looked = ["--model", "llama-3.1-8b", "--spec-method", "ngram", "--spec-tokens", "2"]
     assert names(*looked)[-2:] == ["lookup_us", "acceptance_length"]
     rows = {name: (value, source) for name, value, source in assumptions(parse(looked, {"OMP_NUM_THREADS": "8"}))}
