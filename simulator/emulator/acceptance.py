@@ -1,7 +1,7 @@
 """Which draft tokens are accepted: drawn from a table, the same for a seed, a prompt and a place in the output.
 
-A place is asked once for each time that drafts for it are verified: a request that was preempted, or that is stepped
-through instead of leapt over, finds the same answer. As in vLLM's rejection sampling the first draft that is not
+A place is asked once for each time that drafts for it are verified: a request that was preempted, or that is walked
+through instead of parked, finds the same answer. As in vLLM's rejection sampling the first draft that is not
 accepted ends the row, so that probabilities are those of a draft whose predecessors were accepted.
 """
 

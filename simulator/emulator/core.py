@@ -24,16 +24,6 @@ class Turn(Struct, frozen=True):
     outputs: list[Output]
 
 
-class Leap(Struct, frozen=True):
-    """What a stretch of equal decode steps returned: at each time of `ends`, one token for each request."""
-
-    ends: list[int]
-    """ns."""
-    requests: list[Request]
-    tokens: list[list[int]]
-    """For each request, one token a step."""
-
-
 class Given(Struct, frozen=True):
     """What a request got since it was last asked for."""
 
@@ -45,7 +35,7 @@ class Given(Struct, frozen=True):
 
 
 class Core:
-    """`lazy`: driven by `run`; otherwise by `turn` and `leap`, which hand out every token at its step."""
+    """`lazy`: driven by `run`; otherwise by `turn`, which hands out every token at its step."""
 
     def __init__(
         self,
@@ -126,10 +116,15 @@ class Core:
         """With `lazy`: when the latest step ended, ns."""
         return self._ends[-1]
 
-    def settle(self, request: Request) -> None:
-        """With `lazy`: bring what is known of a request up to date, without taking it."""
-        if self.scheduler.parking is not None:
-            self.scheduler.parking.settle(request)
+    def tokens(self, request: Request) -> int:
+        """With `lazy`: how many output tokens a request has got, without taking them."""
+        scheduler = self.scheduler
+        if not request.parked or scheduler.parking is None:
+            return len(request.output)
+        if scheduler.limits.speculative_tokens:
+            scheduler.parking.settle(request)
+            return len(request.output)
+        return len(request.output) + max(0, scheduler.returned - request.returned_from)
 
     def collect(self, request: Request) -> Given:
         """With `lazy`: what a request got since the last such call, or since its beginning."""
@@ -141,41 +136,6 @@ class Core:
         request.steps = []
         taken, request.taken = request.taken, len(request.output)
         return Given(ends, counts, request.output[taken:])
-
-    def leap(self, until: int) -> Leap | None:
-        """All at once the equal decode steps that end by `until`; None where the next step is not one of several.
-
-        Times, tokens and bookkeeping are those that calling `turn` in a loop would have given.
-        """
-        running, ahead, ended = self._running, self._ahead, self.due
-        if running is None or ended is None or ended > until or not running.pure_decode:
-            return None
-        if running.requests != self.scheduler.running:
-            return None
-        if self.asynchronous and (ahead is None or ahead.requests != running.requests):
-            return None
-        most = self.scheduler.stretch()
-        if most < 2:
-            return None
-        sequences = len(running.requests)
-        window = self.scheduler.limits.window
-        grows = sum(1 for request in running.requests if request.computed < window)
-        last = ahead or running
-        ends: list[int] = []
-        while len(ends) < most and ended <= until:
-            ends.append(ended)
-            # The step that begins now: the one decided ahead, or the one after the running one.
-            n = len(ends) - (ahead is not None)
-            seconds = self.steptime.seconds(
-                sequences, sequences, last.context + n * sequences, last.windowed + n * grows
-            )
-            ended += round(seconds * 1e9)
-        self.due = ended
-        for step in (running, ahead):
-            if step is not None:
-                step.context += len(ends) * sequences
-                step.windowed += len(ends) * grows
-        return Leap(ends, running.requests, self.scheduler.skip(len(ends)))
 
     def _begin(self, now: int) -> None:
         step = self._ahead or self._schedule(now)

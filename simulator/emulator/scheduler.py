@@ -1,8 +1,8 @@
 """vLLM's V1 scheduler as pure code: which request computes how many tokens in the next step.
 
 Time does not occur here. `schedule` decides a step and books it, `complete` returns its tokens; the engine calls them
-in turn, or `schedule` one step ahead of `complete` for asynchronous scheduling. `stretch` and `skip` do the work of
-many equal decode steps at once. Rules are those of vLLM 0.32 (v1/core/sched); each has a test.
+in turn, or `schedule` one step ahead of `complete` for asynchronous scheduling. With `parking` requests that decode
+undisturbed are only counted. Rules are those of vLLM 0.32 (v1/core/sched); each has a test.
 """
 
 from bisect import insort
@@ -151,39 +151,6 @@ class Scheduler:
         for request, _, _ in step.sampling:
             if request.finished is None:
                 request.drafts = request.drafted(most)
-
-    # Many equal steps.
-
-    def stretch(self) -> int:
-        """How many steps from here on would each compute one token for every running request and nothing else."""
-        running, limits = self.running, self.limits
-        if not running or len(running) > limits.max_num_batched_tokens or limits.speculative_tokens:
-            return 0
-        if self.loading or (self.waiting and len(running) < limits.max_num_seqs):
-            return 0
-        steps = limits.max_model_len
-        window = limits.window
-        for request in running:
-            # A first token is no step like the others, even where all but one of the prompt's tokens were cached.
-            if not request.output or request.known + request.placeholders - request.computed != 1:
-                return 0
-            steps = min(steps, request.ends - len(request.output) - max(1, request.placeholders))
-            if request.computed < window:
-                steps = min(steps, window - request.computed)
-        return max(self.kv.fits(running, steps), 0)
-
-    def skip(self, steps: int) -> list[list[int]]:
-        """Do the bookkeeping of `steps` equal decode steps; each running request's new tokens, in running order."""
-        self.kv.extend(self.running, steps)
-        produced: list[list[int]] = []
-        for request in self.running:
-            produced.append(request.append(steps))
-            request.computed += steps
-        self.kv.fill(self.running, steps)
-        self.counters.steps += steps
-        for step in self.flying:
-            step.number += steps
-        return produced
 
     # The two passes of a step.
 

@@ -1,19 +1,14 @@
-"""Windows and recurrent states beside full attention: what is held, found, given back; leaping over equal steps."""
+"""Windows and recurrent states beside full attention: what is held, found, given back."""
 
 from typing import Any
 
 import numpy as np
-import pytest
 
-from windtunnel.simulator.emulator.core import Core
-from windtunnel.simulator.emulator.facts import gpu, model
 from windtunnel.simulator.emulator.kv import KvCache
 from windtunnel.simulator.emulator.kv_grouped import GroupedKv, cache_of
 from windtunnel.simulator.emulator.kv_layout import Group
-from windtunnel.simulator.emulator.mode import Mode
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
-from windtunnel.simulator.emulator.steptime import StepTime
 
 WINDOWED = (Group("window", 16, window=128), Group("full", 16))
 STATES = (Group("mamba", 64, count=3), Group("full", 64))
@@ -183,58 +178,3 @@ def test_admission_counts_the_blocks_of_all_groups() -> None:
         engine = scheduler(STATES, blocks=blocks)
         ask(engine, "a", list(range(150)))
         assert (engine.schedule() is not None) == fits, blocks
-
-
-def play(groups: tuple[Group, ...], *, leap: bool, asynchronous: bool, blocks: int) -> tuple[list, list, dict]:
-    rng = np.random.default_rng(7)
-    served = model("llama-3.1-8b")
-    engine = scheduler(groups, blocks=blocks, max_num_seqs=16)
-    times = StepTime(gpu("h200"), served, Mode(asynchronous=asynchronous))
-    core = Core(engine, times, asynchronous=asynchronous)
-    arrivals, at, histories = [], 0, [rng.integers(0, 1000, size=200)]
-    for i in range(40):
-        at += int(rng.integers(0, 400_000_000))
-        base = histories[int(rng.integers(len(histories)))]
-        prompt = np.concatenate([base, rng.integers(0, 1000, size=int(rng.integers(1, 300)))])[:2000]
-        histories.append(prompt)
-        request = Request(
-            str(i),
-            prompt.astype(np.uint32),
-            Counting(1000 * (i % 3)),
-            int(rng.integers(1, 300)),
-            block_size=engine.limits.hash_block_size,
-            arrival=i,
-        )
-        arrivals.append((at, request))
-    events: list = []
-    leaps, queue = 0, list(arrivals)
-    while queue or core.due is not None:
-        upcoming = queue[0][0] if queue else 1 << 62
-        if core.due is None or upcoming < core.due:
-            core.submit(queue[0][1], queue.pop(0)[0])
-            continue
-        jump = core.leap(upcoming - 1) if leap else None
-        if jump is not None:
-            leaps += len(jump.ends)
-            for i, end in enumerate(jump.ends):
-                events += [(end, r.key, tokens[i]) for r, tokens in zip(jump.requests, jump.tokens, strict=True)]
-            continue
-        turn = core.turn()
-        events += [(turn.ended, o.request.key, o.tokens[0]) for o in turn.outputs]
-    state = {"counters": engine.counters, "order": engine.pool.free_order(), "cached": engine.pool.cached_blocks}
-    return events, [(r.hit, r.created, r.preemptions) for _, r in arrivals], state | {"leaps": leaps}
-
-
-@pytest.mark.parametrize("asynchronous", [False, True])
-@pytest.mark.parametrize(
-    ("groups", "blocks"),
-    [(WINDOWED, 2000), (WINDOWED, 250), (STATES, 1000), (STATES, 80), (CHECKPOINTED, 80)],
-)
-def test_leaping_equals_stepping(groups: tuple[Group, ...], blocks: int, asynchronous: bool) -> None:
-    slow = play(groups, leap=False, asynchronous=asynchronous, blocks=blocks)
-    fast = play(groups, leap=True, asynchronous=asynchronous, blocks=blocks)
-    assert fast[2].pop("leaps") > 100
-    slow[2].pop("leaps")
-    assert fast == slow
-    assert (slow[2]["counters"].preemptions > 0) == (blocks < 1000)
-    assert slow[2]["counters"].hits > 0
