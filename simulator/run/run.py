@@ -27,7 +27,7 @@ from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.estimate import estimate
 from windtunnel.simulator.run.link import Link
-from windtunnel.simulator.run.loop import loop_factory
+from windtunnel.simulator.run.loop import COLLECT, loop_factory
 from windtunnel.simulator.run.outcome import describe, outcome
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper
@@ -234,6 +234,7 @@ class Run:
         await scrape()  # the counters' baseline, after the reset and before the first call
         gc.collect()
         gc.freeze()
+        gc.set_threshold(*COLLECT)
         tasks = [asyncio.create_task(samplers.client_samples(driver, workers.health if workers else tuple))]
         if workers is not None:
             tasks.append(asyncio.create_task(self._watch_workers(workers, driver)))

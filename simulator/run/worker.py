@@ -18,7 +18,7 @@ from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import RawStream
 from windtunnel.agents.reading import Reader, Reading
 from windtunnel.agents.sse import Parsed
-from windtunnel.simulator.run.loop import loop_factory
+from windtunnel.simulator.run.loop import COLLECT, loop_factory
 from windtunnel.simulator.run.pipe import Abort, Answered, Hello, Look, Pipe, Ready, Seen, Send, ToWorker
 from windtunnel.simulator.run.probe import Health, probe
 
@@ -80,6 +80,7 @@ class Worker:
                 self._reader = Reader(keep_text=keep_text)
                 gc.collect()
                 gc.freeze()
+                gc.set_threshold(*COLLECT)
                 self.pipe.send(Ready())
 
     async def _fly(self, order: Send, body: bytes) -> Answer:
