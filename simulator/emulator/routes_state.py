@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from windtunnel.simulator.emulator.assumptions import assumptions
 from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings
 from windtunnel.simulator.emulator.routes_generate import answer
@@ -158,6 +159,9 @@ def labels(settings: Settings) -> dict[str, Any]:
         "calibrated": settings.profile is not None,
         "unverified": list(settings.unverified),
         "error_bar": ERROR_BAR if settings.profile is None else None,
+        "assumptions": [
+            {"name": name, "value": value, "source": source} for name, value, source in assumptions(settings)
+        ],
         "omp_threads": settings.mode.threads,
         "ignored_flags": list(settings.ignored),
     }

@@ -287,6 +287,7 @@ async def test_what_describes_the_engine(serve) -> None:
     assert info["emulator"]["emulated"] is True
     assert info["emulator"]["calibrated"] is False
     assert info["emulator"]["error_bar"] == 0.2
+    assert {row["name"] for row in info["emulator"]["assumptions"]} >= {"cpu_step_ms", "piecewise_layer_us"}
     assert info["emulator"]["ignored_flags"] == ["--dtype"]
     for path in ("/health", "/ping"):
         assert (await engine.get(path))[0] == 200
