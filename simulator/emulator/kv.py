@@ -1,12 +1,9 @@
 """The KV cache as the scheduler asks for it: hits, room, what is kept for later requests.
 
 The scheduler says how many tokens a request computes; which blocks that takes, and which become free or findable, is
-decided here, by the rules of vLLM 0.32 (v1/core). Nothing here knows of steps or time, except that `extend` and `fill`
-do at once what many equal decode steps would do, in the same order.
+decided here, by the rules of vLLM 0.32 (v1/core). Nothing here knows of time.
 """
 
-from bisect import bisect_right
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -117,44 +114,6 @@ class KvCache:
         self.pool.release(reversed(request.blocks))
         request.blocks = []
         request.cached_blocks = 0
-
-    # Many equal steps of one token for each running request.
-
-    def fits(self, running: Sequence[Request], steps: int) -> int:
-        """How many of `steps` such steps find room without a preemption."""
-        free = self.pool.free_count
-
-        def growth(count: int) -> int:
-            return self._growth(running, count)
-
-        if steps <= 0 or growth(steps) <= free:
-            return steps
-        return bisect_right(range(steps + 1), free, key=growth) - 1
-
-    def extend(self, running: Sequence[Request], steps: int) -> None:
-        """Room for `steps` steps; called before `computed` and `known` move on."""
-        size = self._size
-        grown: list[tuple[int, int]] = []
-        for index, request in enumerate(running):
-            held, start = len(request.blocks), request.computed + self._lookahead
-            grown += [(block * size - start, index) for block in range(held, self._needed(request.computed + steps))]
-        for (_, index), block in zip(sorted(grown), self.pool.take(len(grown)), strict=True):
-            running[index].blocks.append(block)
-
-    def fill(self, running: Sequence[Request], steps: int) -> None:
-        """Blocks that became full become findable; called after `computed` and `known` moved on by `steps`."""
-        size = self._size
-        full: list[tuple[int, int]] = []
-        for index, request in enumerate(running):
-            after = min(request.computed, request.known)
-            ready = after - steps
-            full += [((block + 1) * size - ready, index) for block in range(request.cached_blocks, after // size)]
-        for _, index in sorted(full):
-            request = running[index]
-            self.cache(request, (request.cached_blocks + 1) * size)
-
-    def _growth(self, running: Sequence[Request], steps: int) -> int:
-        return sum(max(0, self._needed(r.computed + steps) - len(r.blocks)) for r in running)
 
     def _needed(self, tokens: int) -> int:
         """Blocks for `tokens` tokens and the lookahead behind them."""

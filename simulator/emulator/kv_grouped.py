@@ -1,8 +1,5 @@
 """The KV cache of a model with several groups, as the scheduler asks for it."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING
 
 from windtunnel.simulator.emulator.kv import Hit, KvCache
@@ -162,57 +159,6 @@ class GroupedKv(KvCache):
         held.room = min(group.full_at(table, self._lookahead) for group, table in tables)
         held.keep = min(group.retires_at(table) for group, table in tables)
         held.until = min(group.offers_at(table) for group, table in tables)
-
-    # Many equal steps of one token for each running request.
-
-    def fits(self, running: Sequence[Request], steps: int) -> int:
-        """As for one group; what windows give back meanwhile is not counted on."""
-        free = self.pool.free_count
-
-        def growth(count: int) -> int:
-            return sum(self._taken(request, count) for request in running)
-
-        if steps <= 0 or growth(steps) <= free:
-            return steps
-        return bisect_right(range(steps + 1), free, key=growth) - 1
-
-    def extend(self, running: Sequence[Request], steps: int) -> None:
-        """Nothing yet: `fill` takes, offers and gives back in the order of the steps."""
-
-    def fill(self, running: Sequence[Request], steps: int) -> None:
-        queue: list[tuple[int, int]] = []
-        for place, request in enumerate(running):
-            at = self._next(request, steps, 0)
-            if at < steps:
-                queue.append((at, place))
-        heapify(queue)
-        while queue:
-            at, place = heappop(queue)
-            request = running[place]
-            computed = request.computed - steps + at
-            final = min(computed, request.known - steps + at) + 1
-            processed = max(0, computed - request.in_flight + 1)
-            fitted = self._advance(request, self._held[request], computed, 1, processed, final)
-            assert fitted
-            at = self._next(request, steps, at + 1)
-            if at < steps:
-                heappush(queue, (at, place))
-
-    def _next(self, request: Request, steps: int, start: int) -> int:
-        """The first of `steps` steps, from `start` on, that changes what a request holds."""
-        held = self._held[request]
-        computed = request.computed - steps
-        final = min(computed, request.known - steps)
-        # At a step's scheduling the one before it has returned.
-        processed = computed - request.in_flight + 1
-        return max(start, min(held.room - computed, held.keep - processed, held.until - 1 - final))
-
-    def _taken(self, request: Request, steps: int) -> int:
-        held, main = self._held[request], request.computed + steps
-        if main <= held.room:
-            return 0
-        room = min(main + self._lookahead, self._longest)
-        return sum(group.taken(table, room, main) for group, table in zip(self._all, held.tables, strict=True))
 
 
 def cache_of(limits: "Limits") -> KvCache:

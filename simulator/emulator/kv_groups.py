@@ -204,11 +204,6 @@ class FullGroup:
         blocks = table.blocks[::-1]
         self.pool.release([block for block in blocks if block != NULL_BLOCK] if self.sparse else blocks)
 
-    def taken(self, table: Table, room: int, main: int) -> int:
-        """At most so many blocks are taken up to `room` tokens, one step after the other."""
-        del main
-        return max(0, -(-room // self.size) - len(table.blocks))
-
     # Until when nothing happens.
 
     def full_at(self, table: Table, lookahead: int) -> int:
@@ -326,9 +321,6 @@ class StateGroup(FullGroup):
 
     def extend(self, table: Table, room: int, main: int) -> None:
         super().extend(table, room + self._more, main)
-
-    def taken(self, table: Table, room: int, main: int) -> int:
-        return super().taken(table, room + self._more, main)
 
     def full_at(self, table: Table, lookahead: int) -> int:
         return super().full_at(table, lookahead) - self._more

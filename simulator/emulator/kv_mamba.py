@@ -159,10 +159,6 @@ class AlignedGroup(FullGroup):
             self.pool.release([blocks[last]])
             blocks[last] = NULL_BLOCK
 
-    def taken(self, table: Table, room: int, main: int) -> int:
-        del room
-        return max(0, -(-main // self.size) + self._spare - len(table.blocks))
-
     def _checkpoint(self, table: Table, start: int, stop: int, end: int) -> tuple[int, int] | None:
         """The state that a chunk from `start` to `stop` keeps from its inside: after how many tokens, and its place."""
         position = checkpoint_of(stop, self.rules.align, drops=self.rules.drops)
