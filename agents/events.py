@@ -206,6 +206,10 @@ class EngineSample(Event, frozen=True, tag="engine_sample"):
     spec_draft_tokens: float | None = None
     spec_accepted: float | None = None
     requests_finished: float | None = None
+    step_s: float | None = None
+    """Of an emulator: the length of all steps, as modelled."""
+    behind_s: float | None = None
+    """Of an emulator: how much later than that their tokens went out, summed over the steps."""
 
 
 class GpuSample(Event, frozen=True, tag="gpu_sample"):

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from windtunnel.agents.events import CallStart, Event, WaitStart
+from windtunnel.simulator.results.emulation import Emulation, bar_of, of_run
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold import Row as FoldRow
@@ -42,6 +43,7 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
     emulation = _dict(engine.get("emulation"))
     version = str(engine.get("version") or "")
     engine_name = str(engine.get("name") or "")
+    emulated = of_run(dict(run))
     hardware = emulation.get("gpu") or engine.get("gpu") or _dict(run.get("gpu")).get("name") or ""
     traces = config.get("traces")
     source = ", ".join(_short(str(t)) for t in traces) if isinstance(traces, list) else ""
@@ -57,9 +59,17 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
         model=str(engine.get("model") or config.get("model") or "").rstrip("/").rpartition("/")[2],
         hardware=str(hardware),
         emulated=bool(engine.get("emulated")),
+        error_bar=bar_of(emulated, "") if emulated is not None else "",
+        sure=_sure(emulated) if emulated is not None else "",
         recording=recording,
         total_s=float(duration) if isinstance(duration, int | float) else None,
     )
+
+
+def _sure(emulated: Emulation) -> str:
+    """`uncalibrated, unverified`: beside the model, where there is room."""
+    fit = {True: "calibrated", False: "uncalibrated", None: ""}[emulated.calibrated]
+    return ", ".join(part for part in (fit, "unverified" if emulated.unverified else "") if part)
 
 
 def view_of(
@@ -94,6 +104,8 @@ def view_of(
         model=head.model,
         hardware=head.hardware,
         emulated=head.emulated,
+        error_bar=head.error_bar,
+        sure=head.sure,
         recording=head.recording,
         speed=speed,
         phase=fold.phase,

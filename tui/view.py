@@ -93,6 +93,10 @@ class View(Struct, frozen=True):
     model: str = ""
     hardware: str = ""
     emulated: bool = False
+    error_bar: str = ""
+    """Of an emulated engine's times: `20%`; empty where it is not known."""
+    sure: str = ""
+    """Of an emulated engine: `uncalibrated`, and `unverified` where some of its figures have no source."""
     recording: bool = False
     """Real agents' own traffic, not a replay."""
     speed: str = "real time"

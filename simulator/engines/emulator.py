@@ -11,7 +11,11 @@ from windtunnel.simulator.engines.vllm import METRICS, Vllm
 
 class Emulator:
     name = "windtunnel-emulator"
-    metric_names: Mapping[str, str] = METRICS
+    metric_names: Mapping[str, str] = {
+        **METRICS,
+        "windtunnel:step_seconds": "step_s",
+        "windtunnel:step_behind_seconds": "behind_s",
+    }
 
     def __init__(self) -> None:
         self._vllm = Vllm()

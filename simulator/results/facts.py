@@ -54,6 +54,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
         throttled=any(harmful_throttles(sample.throttle) for sample in gpu),
         other_processes=any(sample.other_processes for sample in gpu),
         trending=_trending(tally),
+        emulator_late=_emulator_late(tally),
         prompts_off=_prompts_off(tally),
         ending=ending(tally),
         gone=gone(None if tally.run_end is None else tally.run_end.reason),
@@ -64,6 +65,18 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
             and (note.reason not in ONLY_IN_WINDOW or (tally.window is not None and tally.window.holds(note.t)))
         ),
     )
+
+
+def _emulator_late(tally: Tally) -> float | None:
+    samples = tally.engine_in_window()
+    if not samples:
+        return None
+    return lateness(*(growth(samples[0], samples[-1], name) for name in ("behind_s", "step_s")))
+
+
+def lateness(behind_s: float | None, step_s: float | None) -> float | None:
+    """Mean delay of an emulator's tokens as a share of a step; None where nothing was stepped."""
+    return behind_s / step_s if behind_s is not None and step_s else None
 
 
 def is_recording(run: dict[str, Any]) -> bool:

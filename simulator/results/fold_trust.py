@@ -13,6 +13,7 @@ from windtunnel.simulator.results.facts import (
     fresh,
     gone,
     is_recording,
+    lateness,
     wants_every_agent,
     was_reset,
 )
@@ -157,6 +158,9 @@ class Trust:
             return min(reported) == 0
         return not fold.ended or self._first_token is None or was_reset(fold.run)
 
+    def _late(self, fold: "Fold") -> float | None:
+        return lateness(fold.engine.grown("behind_s"), fold.engine.grown("step_s"))
+
     def _trending(self, fold: "Fold") -> bool:
         """As `facts` says of a finished run, with tokens by the progress that told of them."""
         if fold.window is None or self._window_calls < TREND_MIN_CALLS:
@@ -193,6 +197,7 @@ class Trust:
                 throttled=self._throttled,
                 other_processes=self._other,
                 trending=self._trending(fold),
+                emulator_late=self._late(fold) if measured else None,
                 prompts_off=abs(self._prompts / self._wanted - 1) if measured and self._wanted else None,
                 ending=ending,
                 gone=gone(fold.status_reason),

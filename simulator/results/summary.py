@@ -1,16 +1,20 @@
 """From `run.json` and `events.jsonl` to `summary.json`: pure, so that anybody can compute it again.
 
 Read from `run.json`: `kind`, `run_dir`, `seed`, `lengths_from`, `config.slo`, `config.arrivals`, `isolation.reset`
-(true when the engine confirmed it), `engine.{name, version, model, resolved, kv_tokens, emulated}`. All may be missing.
+(true when the engine confirmed it), `engine.{name, version, model, resolved, kv_tokens, emulated, emulation}`. All may
+be missing.
 """
 
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from windtunnel.agents.events import EngineSample, Event, GpuSample
-from windtunnel.simulator.results import facts, slo, validity
+from windtunnel.simulator.results import emulation, facts, slo, validity
 from windtunnel.simulator.results.distribution import mean, ratio, tidy
+from windtunnel.simulator.results.emulation import Emulation
 from windtunnel.simulator.results.facts import growth
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.store import RunFolder
@@ -55,7 +59,7 @@ def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
         lengths_from=_names(run.get("lengths_from")),
         distinct_traces=len({session.start.trace for session in tally.sessions.values()}),
         slo=slo.judge(_conditions(run), tally, values),
-        engine=_engine(tally, engine),
+        engine=_engine(tally, engine, emulation.of_run(run)),
         engine_delta=_delta(tally.engine),
         gpu=_gpu(tally.gpu_in_window()),
         failures=tally.failures(),
@@ -89,7 +93,7 @@ def _delta(samples: list[EngineSample]) -> EngineDelta:
     return EngineDelta(**{name: growth(samples[0], samples[-1], name) for name in fields})
 
 
-def _engine(tally: Tally, engine: dict[str, Any]) -> EngineSummary:
+def _engine(tally: Tally, engine: dict[str, Any], emulated: Emulation | None) -> EngineSummary:
     samples = tally.engine_in_window()
     inside = _delta(samples)
     accepted = ratio(inside.spec_accepted, inside.spec_drafts)
@@ -105,6 +109,7 @@ def _engine(tally: Tally, engine: dict[str, Any]) -> EngineSummary:
         hit_ratio=ratio(inside.prefix_hits, inside.prefix_queries),
         preemptions=_delta(tally.engine).preemptions,
         acceptance_length=None if accepted is None else tidy(1 + accepted),
+        **({} if emulated is None else {f"emulated_{k}": v for k, v in msgspec.structs.asdict(emulated).items()}),
     )
 
 

@@ -5,6 +5,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.results.emulation import Emulation
+
 SCHEMA = "windtunnel.summary/1"
 
 
@@ -72,6 +74,27 @@ class EngineSummary(Struct, frozen=True, kw_only=True):
     """Of the whole run."""
     acceptance_length: float | None = None
     """1 + accepted over drafts, growth inside the window."""
+    emulated_gpu: str | None = None
+    """This and what follows: of an emulated engine, see `emulation`; None of a real one."""
+    emulated_model: str | None = None
+    emulated_vllm: str | None = None
+    emulated_calibrated: bool | None = None
+    emulated_fit: str | None = None
+    emulated_unverified: tuple[str, ...] | None = None
+    emulated_error_bar: float | None = None
+    """Relative error to expect of times."""
+
+    @property
+    def emulation(self) -> Emulation:
+        return Emulation(
+            gpu=self.emulated_gpu,
+            model=self.emulated_model,
+            vllm=self.emulated_vllm,
+            calibrated=self.emulated_calibrated,
+            fit=self.emulated_fit,
+            unverified=self.emulated_unverified or (),
+            error_bar=self.emulated_error_bar,
+        )
 
 
 class GpuSummary(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import textwrap
 
+from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
@@ -39,7 +40,8 @@ def _headline(summary: Summary) -> list[str]:
     parts = [part for part in (engine.name, engine.version, engine.model) if part]
     lines.append(" · ".join(parts) if parts else "engine not named")
     if summary.emulated:
-        lines.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+        told = emulation.in_words(summary.engine.emulation)
+        lines += _wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
     if summary.virtual:
         lines.append("VIRTUAL: sessions and emulator ran on a virtual clock, nothing was timed")
     return [line[:WIDTH] for line in lines]

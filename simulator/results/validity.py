@@ -19,6 +19,9 @@ FOREIGN_WINDOW_LIMIT = 0.10
 FOREIGN_FLOOR = 64.0
 """Tokens that are never called foreign: a health check, a probe."""
 
+LATE_LIMIT = 0.05
+"""Of a step."""
+
 PROMPTS_LIMIT = 0.2
 """Stored characters per token, used where a server has no /tokenize, may be 10% off; twice that is another load."""
 
@@ -35,6 +38,7 @@ REASONS: dict[str, str] = {
     "gpu_throttling": "a GPU was throttled inside the window",
     "other_gpu_process": "another process used a GPU inside the window",
     "trend": "throughput or the KV cache in use was still rising or falling in the window",
+    "emulator_late": "the emulator could not keep its own pace: tokens came over 5% of a step later than modelled",
     "prompt_lengths": "prompts were not as long as recorded: the server counted over 20% more or fewer tokens",
     "engine_gone": "the engine went away",
     "worker_gone": "a process that carries streams died",
@@ -72,6 +76,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     throttled: bool = False
     other_processes: bool = False
     trending: bool = False
+    emulator_late: float | None = None
+    """By what share of a step the emulator's tokens came later than its model says, mean of the window."""
     prompts_off: float | None = None
     """Share by which the prompts that the server counted differ from the recorded ones, all together."""
     ending: str | None = None
@@ -99,6 +105,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
         "gpu_throttling": facts.throttled,
         "other_gpu_process": facts.other_processes,
         "trend": facts.trending,
+        "emulator_late": facts.emulator_late is not None and facts.emulator_late > LATE_LIMIT,
         "prompt_lengths": facts.prompts_off is not None and facts.prompts_off > PROMPTS_LIMIT,
     }
     reasons = [name for name, holds in held.items() if holds and (not facts.recording or name in WHOLE)]

@@ -348,7 +348,7 @@ class Fake:
                 "model": "qwen3-coder-30b-a3b",
                 "version": "0.1.0",
                 "emulated": True,
-                "emulation": {"gpu": "H200"},
+                "emulation": {"gpu": "H200", "calibrated": False, "unverified": ["calibration"], "error_bar": 0.2},
             },
             "host": socket.gethostname() if self.alive else "elsewhere",
             "pid": os.getpid() if self.alive else 0,

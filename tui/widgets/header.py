@@ -50,17 +50,19 @@ def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
     # The badge says what the engine is where there is no room to say it twice.
     named = view.engine_name if wide or not view.emulated else ""
     machine = glyphs.separator.join(s for s in (named, view.model, view.hardware) if s)
+    bar = f"{'±' if glyphs.name == 'unicode' else '+-'}{view.error_bar} " if view.error_bar else ""
     right: list[Part] = [
-        (0, ((" EMULATED ", "emulated"),) if view.emulated else ()),
+        (0, ((f" EMULATED {bar}", "emulated"),) if view.emulated else ()),
         (4 if view.speed == "real time" else 8, ((view.speed, "dim"),)),
         (0, validity(view, glyphs, max(16, width // 3))),
     ]
-    used = sum(cells(line) + 2 for _, line in right) + 24
+    used = sum(cells(line) + 2 for _, line in right) + 26
     left: list[Part] = [
         (9, (("windtunnel", "brand"),)),
         (8, ((plural(view.agents, "agent"), "strong"),)),
         (3, ((cut(view.source, max(12, width // 4), glyphs.ellipsis), "dim"),)),
         (5, ((cut(machine, max(16, width - used), glyphs.ellipsis), "text"),)),
+        (2, ((view.sure, "dim"),) if view.sure else ()),
     ]
     return spread(left, right, width)
 

@@ -4,9 +4,11 @@ import msgspec
 import pytest
 
 from windtunnel.agents.events import CallEnd, EngineSample, GpuSample, Note, WaitEnd, WaitStart
+from windtunnel.simulator.results.emulation import in_words, of_run
 from windtunnel.simulator.results.metrics import METRICS, value_of
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Distribution, Summary, decode_summary, encode_summary
+from windtunnel.simulator.results.text import render_summary
 
 NS = 1_000_000_000
 RUN = {"run_dir": "/runs/x", "seed": 7, "lengths_from": ["glm-4.5"], "config": {}, "engine": {"name": "vllm"}}
@@ -293,6 +295,8 @@ def test_every_key_of_the_contract_is_there(busy):
     written = msgspec.json.decode(encode_summary(summarise(RUN, busy.events())))
     assert set(contract.split()) <= set(written)
     engine = "name version model resolved kv_tokens running waiting kv_usage hit_ratio preemptions acceptance_length"
+    engine += " emulated_gpu emulated_model emulated_vllm emulated_calibrated emulated_fit emulated_unverified"
+    engine += " emulated_error_bar"
     assert set(engine.split()) == set(written["engine"])
     assert set(written["ttft_s"]) == {"n", "mean", "p50", "p90", "p99", "max"}
 
@@ -320,6 +324,48 @@ def test_value_by_path(busy):
 def test_emulated_is_said():
     assert summarise({"engine": {"emulated": True}}, []).emulated
     assert not summarise({"engine": None}, [Note(t=1, level="info", text="x")]).emulated
+
+
+EMULATION = {
+    "emulates": "vLLM 0.32.0",
+    "gpu": "H200",
+    "model": "Qwen/Qwen3-32B",
+    "fit": "unverified",
+    "calibrated": False,
+    "unverified": ["gpu", "calibration"],
+    "error_bar": 0.2,
+}
+
+
+def test_an_emulated_result_says_whose_figures_it_has_and_how_sure_they_are():
+    summary = summarise({"engine": {"emulated": True, "emulation": EMULATION}}, [])
+    told = msgspec.json.decode(encode_summary(summary))["engine"]
+    assert {k.removeprefix("emulated_"): v for k, v in told.items() if k.startswith("emulated_")} == {
+        ("vllm" if k == "emulates" else k): v for k, v in EMULATION.items()
+    }
+    text = " ".join(render_summary(summary).split())
+    assert (
+        "EMULATED, not measured: vLLM 0.32.0's rules, H200, Qwen/Qwen3-32B; uncalibrated, times +-20%; "
+        "unverified: gpu, calibration" in text
+    )
+    real = msgspec.json.decode(encode_summary(summarise({"engine": {"emulation": EMULATION}}, [])))["engine"]
+    assert {v for k, v in real.items() if k.startswith("emulated_")} == {None}
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({"calibrated": True, "error_bar": 0.008}, "calibrated, times +-0.8%"),
+        ({"calibrated": True, "error_bar": None}, "calibrated, error of times not known"),
+        ({"calibrated": False, "error_bar": 0.2}, "uncalibrated, times +-20%"),
+        ({}, ""),
+        ({"calibrated": "x", "error_bar": "y", "unverified": 3, "gpu": 4}, ""),
+    ],
+)
+def test_how_sure_an_emulation_is(told, words):
+    found = of_run({"engine": {"emulated": True, "emulation": told}})
+    assert found is not None
+    assert in_words(found) == words
 
 
 def test_a_tool_wait_that_the_end_cut_short_is_left_out(stream):

@@ -71,6 +71,17 @@ def test_agents_missing(stream):
     assert reasons(s, {"config": {"arrivals": "poisson:3"}}) == ()
 
 
+def test_emulator_late(steady):
+    def sampled(behind):
+        return steady().add(
+            EngineSample(t=0, scrape_ms=1, step_s=100.0, behind_s=7.0),
+            EngineSample(t=59 * NS, scrape_ms=1, step_s=150.0, behind_s=7.0 + behind),
+        )
+
+    assert reasons(sampled(2.6)) == ("emulator_late",)
+    assert reasons(sampled(2.4)) == ()
+
+
 def scrapes(stream, growth, **more):
     return stream.add(
         EngineSample(t=0, scrape_ms=1, generation_tokens=5000, prompt_tokens=7000),

@@ -1,0 +1,72 @@
+"""What an emulated result must say of itself: whose figures it emulates, how well that is known, and the error bar.
+
+The emulator tells it (`/server_info`), the run keeps it (`engine.emulation` in `run.json`), every view of a result
+shows it. None where the emulator did not say.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+
+class Emulation(Struct, frozen=True, kw_only=True):
+    gpu: str | None = None
+    model: str | None = None
+    vllm: str | None = None
+    """Whose rules: `vLLM 0.32.0`."""
+    calibrated: bool | None = None
+    """Constants of the step time were fitted to measurements, by a profile."""
+    fit: str | None = None
+    """What they were fitted to."""
+    unverified: tuple[str, ...] = ()
+    """Figures without a source that the times rest on."""
+    error_bar: float | None = None
+    """Relative error to expect of times."""
+
+
+def of_run(run: dict[str, Any]) -> Emulation | None:
+    """By `run.json`; None for an engine that is none of ours."""
+    engine = run.get("engine")
+    if not isinstance(engine, dict) or engine.get("emulated") is not True:
+        return None
+    told = engine.get("emulation")
+    told = told if isinstance(told, dict) else {}
+    bar, unverified, calibrated = told.get("error_bar"), told.get("unverified"), told.get("calibrated")
+    return Emulation(
+        gpu=_text(told.get("gpu")),
+        model=_text(told.get("model")),
+        vllm=_text(told.get("emulates")),
+        calibrated=calibrated if isinstance(calibrated, bool) else None,
+        fit=_text(told.get("fit")),
+        unverified=tuple(str(name) for name in unverified) if isinstance(unverified, list) else (),
+        error_bar=float(bar) if isinstance(bar, int | float) else None,
+    )
+
+
+def in_words(emulation: Emulation) -> str:
+    """One line for people: `vLLM 0.32.0's rules, H200, Qwen3-32B; uncalibrated, times +-20%; unverified: gpu`."""
+    rules = f"{emulation.vllm}'s rules" if emulation.vllm else ""
+    what = ", ".join(part for part in (rules, emulation.gpu, emulation.model) if part)
+    parts = [what, how_sure(emulation)]
+    if emulation.unverified:
+        parts.append(f"unverified: {', '.join(emulation.unverified)}")
+    return "; ".join(part for part in parts if part)
+
+
+def how_sure(emulation: Emulation) -> str:
+    """`uncalibrated, times +-20%`; empty where nothing is known."""
+    fit = {True: "calibrated", False: "uncalibrated", None: ""}[emulation.calibrated]
+    bar = "error of times not known" if emulation.error_bar is None else f"times {bar_of(emulation)}"
+    return ", ".join(part for part in (fit, bar if fit or emulation.error_bar is not None else "") if part)
+
+
+def bar_of(emulation: Emulation, sign: str = "+-") -> str:
+    """`+-20%`; `+-?` where an emulator says that it does not know; empty where it says nothing."""
+    if emulation.error_bar is None:
+        return "" if emulation.calibrated is None else f"{sign}?"
+    percent = 100 * emulation.error_bar
+    return f"{sign}{percent:.0f}%" if percent >= 2 else f"{sign}{percent:.1f}%"
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
