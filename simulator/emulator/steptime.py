@@ -43,7 +43,7 @@ class StepTime:
         read = bandwidth * reached.hw * shards
         self._graphs = Graphs() if mode.eager else mode.graphs or _usual(gpu, mode)
         self._queries = 1 + speculation.k if speculation else 1
-        self._known: dict[tuple[int, int], tuple[float, float, float]] = {}
+        self._known: dict[tuple[int, int, int], tuple[float, ...]] = {}
         self._fixed = reached.step_ms / 1e3 + model.layers * reached.layer_us / 1e6
         self._sequence = reached.seq_us / 1e6
 
@@ -118,44 +118,47 @@ class StepTime:
         `tokens` counts draft tokens that are verified; `context` is the sum of the sequences' contexts in tokens,
         `windowed` the same capped at the window; `drafting` the sequences that new drafts are made for, all if None.
         """
-        drafting = sequences if drafting is None else drafting
-        known = self._known.get((sequences, tokens))
-        if known is None:
-            known = self._known[sequences, tokens] = self._without_context(sequences, tokens)
-        gpu, floor, absorbed = known
-        reads = context * self._context + windowed * self._windowed
-        gpu = max(gpu + max(reads, context * absorbed), floor)
-        if self._passes:
-            gpu += self._drafting(sequences, tokens, context, drafting)
-        cpu = self._cpu + self._cpu_sequence * sequences + self._lookup * drafting
+        shape = (sequences, tokens, sequences if drafting is None else drafting)
+        terms = self._known.get(shape)
+        if terms is None:
+            terms = self._known[shape] = self._terms(*shape)
+        base, full, window, absorbed, floor, after, drafts, cpu = terms
+        reads = max(context * full + windowed * window, context * absorbed)
+        gpu = max(base + reads, floor) + after + context * drafts
         return max(gpu, cpu) if self._asynchronous else gpu + cpu
 
-    def _without_context(self, sequences: int, tokens: int) -> tuple[float, float, float]:
-        """What a step takes beside its contexts, the floor under it, and what absorbed products take per context token.
+    def _terms(self, sequences: int, tokens: int, drafting: int) -> tuple[float, ...]:
+        """What a step of this shape takes beside its contexts, and for each token of them.
 
-        Prompts are computed without absorption, which counts as prefill attention.
+        In order: the model's pass, what a token of context adds to it (in full layers, in windowed ones, at least), the
+        floor under it; the drafts' passes, what a token of context adds to them; the CPU.
         """
         padded = self._graphs.padded(sequences, tokens)
         touched = 1 - self._untouched**padded if self._experts else 0.0
         linear = max(self._dense + self._experts * touched, self._product * padded)
-        seconds = self._fixed + (self._sequence + self._state) * sequences + linear
-        seconds += self._exchange + padded * self._exchange_token
-        queries = min(tokens / sequences, self._queries)
-        return seconds, self._floors[self._graphs.launches(sequences, tokens)], self._absorbed * queries
+        base = self._fixed + (self._sequence + self._state) * sequences + linear
+        base += self._exchange + padded * self._exchange_token
+        floor = self._floors[self._graphs.launches(sequences, tokens)]
+        # Prompts are computed without absorption, which counts as prefill attention.
+        absorbed = self._absorbed * min(tokens / sequences, self._queries)
+        after, drafts = self._drafting(sequences, tokens, drafting) if self._passes else (0.0, 0.0)
+        cpu = self._cpu + self._cpu_sequence * sequences + self._lookup * drafting
+        return base, self._context, self._windowed, absorbed, floor, after, drafts, cpu
 
-    def _drafting(self, sequences: int, tokens: int, context: int, drafting: int) -> float:
-        """The first pass goes over the step's tokens, each later one over one token of each sequence drafted for.
+    def _drafting(self, sequences: int, tokens: int, drafting: int) -> tuple[float, float]:
+        """Seconds of the drafts' passes, and what each token of context adds.
 
-        The first runs for prompts too, whose KV the draft needs; without a sequence to draft for it is the only one.
+        The first pass goes over the step's tokens, prompts too, whose KV the draft needs; each later one over one token
+        of each sequence drafted for. Without such a sequence the first is the only one.
         """
-        seconds = 0.0
+        seconds = token = 0.0
         later = self._passes - 1 if drafting else 0
         for width, readers, times in ((tokens, sequences, 1), (drafting, drafting, later)):
             touched = 1 - self._draft_untouched**width if self._draft_experts else 0.0
             linear = max(self._draft_dense + self._draft_experts * touched, self._draft_product * width)
-            reads = context * readers / sequences * self._draft_context
-            seconds += times * (self._pass + linear + reads)
-        return seconds
+            seconds += times * (self._pass + linear)
+            token += times * readers / sequences * self._draft_context
+        return seconds, token
 
 
 def _usual(gpu: Gpu, mode: Mode) -> Graphs:
