@@ -18,6 +18,7 @@ from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_compare import compare
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.simulator.cli_record import record
+from windtunnel.simulator.cli_report import report
 from windtunnel.simulator.cli_traces_make import fit, synth, validate
 from windtunnel.simulator.cli_validate import calibrate
 from windtunnel.simulator.cli_validate import validate as validate_emulator
@@ -195,6 +196,7 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
 cli.add_command(capacity)
 cli.add_command(compare)
 cli.add_command(record)
+cli.add_command(report)
 cli.add_command(why)
 cli.add_command(calibrate)
 cli.add_command(validate_emulator)

@@ -25,19 +25,19 @@ def figure(metric: str, value: float | None) -> str:
 
 
 def spread(metric: str, found: Figure) -> str:
-    if found.value is None or found.low is None or found.high is None:
-        return figure(metric, found.value)
-    return f"{figure(metric, found.value)} ({figure(metric, found.low)} to {figure(metric, found.high)})"
+    value, low, high = (figure(metric, v) for v in (found.value, found.low, found.high))
+    return value if found.low is None or low == value == high else f"{value} ({low} to {high})"
 
 
 def change(found: Comparison) -> str:
     """`+12.0% (+9.1% to +15.0%) better`."""
     if found.ratio is None:
         return "not reported"
-    word = WORDS[found.verdict]
+    word, ratio = WORDS[found.verdict], f"{found.ratio - 1:+.1%}"
     if found.low is None or found.high is None:
-        return f"{found.ratio - 1:+.1%} {word}"
-    return f"{found.ratio - 1:+.1%} ({found.low - 1:+.1%} to {found.high - 1:+.1%}) {word}"
+        return f"{ratio} {word}"
+    low, high = f"{found.low - 1:+.1%}", f"{found.high - 1:+.1%}"
+    return f"{ratio} {word}" if low == ratio == high else f"{ratio} ({low} to {high}) {word}"
 
 
 def render(outcome: Outcome) -> str:

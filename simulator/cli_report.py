@@ -1,0 +1,34 @@
+"""`windtunnel report`: a page of a run or of experiments, and calls as tables."""
+
+import webbrowser
+from pathlib import Path
+
+import click
+
+KINDS = (".csv", ".json", ".parquet")
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, metavar="RUN | EXPERIMENT ...", type=click.Path(path_type=Path))
+@click.option("--out", "-o", type=click.Path(path_type=Path), help="The page (default: report.html in the folder).")
+@click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
+@click.option("--markdown", is_flag=True, help="Print an experiment as Markdown instead.")
+@click.option("--calls", type=click.Path(path_type=Path), help="Write a run's calls to FILE.csv, .json or .parquet.")
+def report(folders: tuple[Path, ...], out: Path | None, opens: bool, markdown: bool, calls: Path | None) -> None:
+    """Write one HTML page that holds everything and works offline.
+
+    Of a run: throughput, latencies, agents and KV cache over time. Of an experiment: its steps with their intervals and
+    verdicts; of two experiments with the same steps, both side by side with what turns round between them.
+    """
+    from windtunnel.simulator.report.write import printed, write_calls, write_page
+
+    if calls is not None:
+        click.echo(write_calls(folders, calls))
+        return
+    if markdown:
+        click.echo(printed(folders), nl=False)
+        return
+    page = write_page(folders, out)
+    click.echo(page)
+    if opens:
+        webbrowser.open(page.resolve().as_uri())

@@ -1,0 +1,174 @@
+"""The charts of a run and of an experiment."""
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome
+from windtunnel.simulator.experiments.table import change, figure, spread
+from windtunnel.simulator.report import svg
+from windtunnel.simulator.report.gather import COLUMNS, Gathered
+
+HEIGHT = 210.0
+LANES_WIDTH, LANES_LEFT = 1240.0, 30.0
+"""The timeline has the page's whole width."""
+_NAMES = {"ttft_s": "first token", "tpot_s": "time per output token", "e2e_s": "whole call"}
+_CURVE = 240
+"""Points of a distribution's curve."""
+
+
+def throughput(run: Gathered) -> str:
+    """Output tokens a second over the run, the measured window shaded."""
+    top = max((value for _, value in run.tokens_per_s), default=0.0) or 1.0
+    x, y = svg.plot_area(HEIGHT, (0, run.length_s), (0, top * 1.05))
+    marks = [*_window(run, x, y), svg.area(x, y, run.tokens_per_s, "decode")]
+    marks.append(svg.line(x, y, run.tokens_per_s, "decode"))
+    return svg.chart(HEIGHT, x, y, marks, title="output tokens a second over time", x_label="s", y_label="tokens/s")
+
+
+def per_agent(run: Gathered) -> str:
+    """What one request in flight gets of it."""
+    top = max((value for _, value in run.per_agent if value is not None), default=0.0) or 1.0
+    x, y = svg.plot_area(HEIGHT, (0, run.length_s), (0, top * 1.05))
+    marks = [*_window(run, x, y), svg.line(x, y, run.per_agent, "prefill")]
+    title = "output tokens a second for each request in flight, over time"
+    return svg.chart(HEIGHT, x, y, marks, title=title, x_label="s", y_label="tokens/s for each request in flight")
+
+
+def kv(run: Gathered) -> str:
+    """The working set of all live sessions and the KV cache in use, against what the cache holds."""
+    values = [value for _, value in (*run.kv, *run.working_set) if value is not None]
+    top = max([*values, run.kv_tokens or 0.0]) or 1.0
+    x, y = svg.plot_area(HEIGHT, (0, run.length_s), (0, top * 1.08))
+    marks = [*_window(run, x, y), svg.line(x, y, run.working_set, "tool"), svg.line(x, y, run.kv, "decode")]
+    if run.kv_tokens is not None:
+        marks.append(svg.line(x, y, [(0.0, run.kv_tokens), (run.length_s, run.kv_tokens)], "limit"))
+    return svg.chart(HEIGHT, x, y, marks, title="KV cache and working set", x_label="s", y_label="tokens")
+
+
+def latencies(run: Gathered) -> str:
+    """Cumulative distributions; the horizontal axis is logarithmic."""
+    known = {name: values[values > 0] for name, values in run.latencies.items()}
+    known = {name: values for name, values in known.items() if len(values)}
+    if not known:
+        return ""
+    low = min(float(values[0]) for values in known.values())
+    high = max(float(values[-1]) for values in known.values())
+    low, high = 10 ** np.floor(np.log10(low)), 10 ** np.ceil(np.log10(max(high, low * 1.01)))
+    x, y = svg.plot_area(HEIGHT, (float(low), float(high)), (0, 1), x_log=True)
+    marks = []
+    for name, values in known.items():
+        shares = np.linspace(0, 1, min(_CURVE, len(values)) + 1)[1:]
+        at = np.quantile(values, shares)
+        marks.append(svg.line(x, y, list(zip(at.tolist(), shares.tolist(), strict=True)), name))
+    title = "distributions of latencies"
+    return svg.chart(HEIGHT, x, y, marks, title=title, x_label="", y_label="share of calls", x_format=_seconds)
+
+
+def lanes(run: Gathered) -> str:
+    """A lane for each agent, coloured by what it was doing."""
+    row = 9.0 if len(run.lanes) > 24 else 13.0
+    height = svg.TOP + row * max(1, len(run.lanes)) + svg.BOTTOM
+    x = svg.Scale(0, run.length_s, LANES_LEFT, LANES_WIDTH - svg.RIGHT)
+    width = (x.end - x.start) / COLUMNS
+    parts = [f'<svg class="chart" viewBox="0 0 {LANES_WIDTH:g} {height:g}" role="img" aria-label="agents over time">']
+    paths: dict[str, list[str]] = {}
+    for place, (agent, spans) in enumerate(run.lanes):
+        top = svg.TOP + place * row
+        if len(run.lanes) <= 32 or place % 4 == 0:
+            parts.append(svg.text(LANES_LEFT - 6, top + row - 3, f"{agent + 1}", "tick", anchor="end"))
+        for first, columns, state in spans:
+            wide = columns * width
+            box = f"M{x.start + first * width:.1f} {top:.1f}h{wide:.1f}v{row - 2:.1f}h{-wide:.1f}z"
+            paths.setdefault(state, []).append(box)
+    parts += [f'<path class="lane {state}" d="{"".join(boxes)}"/>' for state, boxes in paths.items()]
+    for tick in x.ticks():
+        parts.append(svg.text(x(tick), height - svg.BOTTOM + 15, svg.short(tick), "tick", anchor="middle"))
+    parts.append(svg.text((x.start + x.end) / 2, height - 4, "s", "label", anchor="middle"))
+    return "".join([*parts, "</svg>"])
+
+
+def ladder(outcome: Outcome, metric: str, *, flips: Sequence[str] = ()) -> str:
+    """A bar for each step with its interval, and what the step changes; steps named in `flips` are marked."""
+    row, gap = 46.0, 8.0
+    height = gap + (row + gap) * len(outcome.steps) + 6
+    known = [step.metrics[metric] for step in outcome.steps if metric in step.metrics]
+    top = max((f.high or f.value or 0.0 for f in known), default=0.0) or 1.0
+    x = svg.Scale(0, top, 8.0, svg.WIDTH - 8.0)
+    parts = [f'<svg class="chart" viewBox="0 0 {svg.WIDTH:g} {height:g}" role="img" aria-label="{metric} by step">']
+    for place, step in enumerate(outcome.steps):
+        y = gap + place * (row + gap)
+        if step.name in flips:
+            parts.append(svg.rect(0, y - 4, svg.WIDTH, row + 8, "flip"))
+        parts += _bar(step, metric, x, y)
+    return "".join([*parts, "</svg>"])
+
+
+def _bar(step: StepOutcome, metric: str, x: svg.Scale, y: float) -> list[str]:
+    parts = [svg.text(x.start, y + 11, step.name[:64], "step")]
+    if step.failed is not None:
+        return [*parts, svg.text(x.start, y + 30, f"did not start: {step.failed[:90]}", "bad")]
+    found = step.metrics[metric]
+    versus = step.versus_previous.get(metric)
+    verdict = versus.verdict if versus is not None else "base"
+    if found.value is not None:
+        parts.append(svg.rect(x.start, y + 16, x(found.value) - x.start, 12, f"bar {verdict}", spread(metric, found)))
+        if found.low is not None and found.high is not None and found.high > found.low:
+            parts.append(svg.whisker(x(found.low), x(found.high), y + 22))
+    said = figure(metric, found.value)
+    if versus is not None:
+        said += f"   {change(versus)}"
+    parts.append(svg.text(x.start, y + 41, said, f"value {verdict}"))
+    return parts
+
+
+def agents_against_total(outcome: Outcome) -> str:
+    """Each step by what all get together and what one stream gets: up and to the right is better."""
+    total, each = "output_tokens_per_s", "tpot_s.p50"
+    points = [
+        (number, step, step.metrics[total].value, step.metrics[each].value)
+        for number, step in enumerate(outcome.steps, start=1)
+        if total in step.metrics and each in step.metrics
+    ]
+    known = [(n, step.name, t, 1 / tpot) for n, step, t, tpot in points if t and tpot]
+    if not known:
+        return ""
+    right = max(t for _, _, t, _ in known)
+    top = max(e for _, _, _, e in known)
+    x, y = svg.plot_area(HEIGHT, (0, right * 1.08), (0, top * 1.12))
+    marks = []
+    for number, name, t, e in known:
+        title = escape(f"{name}: {t:,.0f} tokens/s together, {e:,.1f} each")
+        marks.append(f'<circle class="dot" cx="{x(t):.1f}" cy="{y(e):.1f}" r="9"><title>{title}</title></circle>')
+        marks.append(svg.text(x(t), y(e) + 3.5, str(number), "dot-label", anchor="middle"))
+    return svg.chart(
+        HEIGHT, x, y, marks, title="tokens a second of one stream against all", x_label="tokens/s, all together",
+        y_label="tokens/s of one stream",
+    )  # fmt: skip
+
+
+def _window(run: Gathered, x: svg.Scale, y: svg.Scale) -> list[str]:
+    if run.window is None:
+        return []
+    first, last = (x(t) for t in run.window)
+    return [svg.rect(first, y.end, last - first, y.start - y.end, "window", "measured window")]
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:g} ms" if value < 1 else f"{value:g} s"
+
+
+def legend(*names: tuple[str, str]) -> str:
+    """(class, words) pairs."""
+    items = "".join(f'<span><i class="key {kind}"></i>{escape(words)}</span>' for kind, words in names)
+    return f'<p class="legend">{items}</p>'
+
+
+LATENCY_LEGEND = tuple(_NAMES.items())
+LANE_LEGEND = (
+    ("prefill", "until the first token"),
+    ("decode", "tokens arriving"),
+    ("tool", "tools running"),
+    ("waiting", "waiting for a person, or between"),
+)

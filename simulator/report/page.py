@@ -1,0 +1,242 @@
+"""Self-contained HTML pages: everything is in the one file, and nothing is fetched."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import msgspec
+
+from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome
+from windtunnel.simulator.experiments.table import BARS, WORDS, change, figure, spread
+from windtunnel.simulator.report import charts
+from windtunnel.simulator.report.gather import Gathered
+from windtunnel.simulator.results.metrics import METRICS
+from windtunnel.simulator.results.summary_model import Distribution, Summary
+from windtunnel.simulator.results.validity import in_words
+
+MISSING = "not reported"
+EMULATED = "emulated"
+_PARTS = ("p50", "p90", "p99", "max")
+_FACTS = (
+    ("output_tokens_per_s", "output tokens/s"),
+    ("session_equivalents_per_hour", "sessions' work an hour"),
+    ("ttft_s.p90", "first token, p90"),
+    ("tpot_s.p50", "time per token, p50"),
+    ("cache_hit_ratio", "prompt tokens cached"),
+    ("expected_cache_hit_ratio", "could have been cached"),
+    ("stall_s_per_agent", "stall per agent"),
+    ("in_flight_mean", "requests in flight"),
+)
+
+
+def of_run(run: Gathered) -> str:
+    """The page of one run."""
+    summary = run.summary
+    engine = " ".join(part for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part)
+    title = f"{summary.agents} agents on {engine or 'an engine that was not named'}"
+    body = [f"<h1>{escape(title)}</h1>", _badges(summary), f'<p class="sub">{escape(str(run.path))}</p>']
+    body.append(_facts([(words, _value(summary, name)) for name, words in _FACTS]))
+    body.append('<h2>Over time</h2><div class="grid2">')
+    body.append(_card("Output tokens a second", charts.throughput(run)))
+    body.append(_card("Of it, for each request in flight", charts.per_agent(run)))
+    kv = charts.legend(("tool", "working set of live sessions"), ("decode", "KV cache in use"), ("limit", "it holds"))
+    body.append(_card("KV cache", charts.kv(run) + kv))
+    curves = charts.latencies(run)
+    if curves:
+        body.append(_card("Latencies", curves + charts.legend(*charts.LATENCY_LEGEND)))
+    body.append("</div>")
+    left = f"<p class=sub>{run.lanes_left_out} more agents are not drawn.</p>" if run.lanes_left_out else ""
+    body.append("<h2>Agents</h2>" + _card("", charts.lanes(run) + charts.legend(*charts.LANE_LEGEND) + left))
+    body.append("<h2>Figures</h2>" + _card("", _figures(summary)))
+    body.append("<h2>Where this comes from</h2>" + _card("", _provenance(run.run)))
+    return _page(title, body)
+
+
+def of_experiments(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """One experiment, or several side by side. `runs`: a run folder of each step to its `run.json`."""
+    names = [outcome.name for outcome in outcomes]
+    body = [f"<h1>{escape(' beside '.join(names))}</h1>"]
+    if any(outcome.emulated for outcome in outcomes):
+        body.append(f'<p><span class="badge emulated">{EMULATED}</span>{escape(BARS)}</p>')
+    metric = _first_metric(outcomes)
+    turned = flips(outcomes, metric)
+    body.append(f'<h2>{escape(metric)}</h2><div class="grid2">')
+    for outcome in outcomes:
+        marked = charts.legend(("flip", "another verdict than beside it")) if turned else ""
+        body.append(_card(outcome.name, charts.ladder(outcome, metric, flips=turned) + marked))
+    body.append("</div>")
+    if turned:
+        said = ", ".join(turned)
+        body.append(f"<p><b>{len(turned)} of the steps turn round between the two:</b> {escape(said)}.</p>")
+    body.append('<div class="grid2">')
+    body += [
+        _card(f"{outcome.name}: one stream against all", chart)
+        for outcome in outcomes
+        if (chart := charts.agents_against_total(outcome))
+    ]
+    body.append("</div>")
+    for outcome in outcomes:
+        body.append(f"<h2>{escape(outcome.name)}</h2>" + _card("", _steps(outcome)) + _notes(outcome))
+    body.append("<h2>Where this comes from</h2>")
+    body += [_card(outcome.name, _sources(outcome, runs)) for outcome in outcomes]
+    return _page(" beside ".join(names), body)
+
+
+def flips(outcomes: Sequence[Outcome], metric: str) -> list[str]:
+    """Steps of the same name that are better in one experiment and not in another, or worse in one and not another."""
+    verdicts: dict[str, set[str]] = {}
+    for outcome in outcomes:
+        for step in outcome.steps:
+            if metric in step.versus_previous:
+                verdicts.setdefault(step.name, set()).add(step.versus_previous[metric].verdict)
+    return [name for name, found in verdicts.items() if len(found - {"too_noisy"}) > 1] if len(outcomes) > 1 else []
+
+
+def _first_metric(outcomes: Sequence[Outcome]) -> str:
+    return next((metric for outcome in outcomes for step in outcome.steps for metric in step.metrics), "")
+
+
+def _badges(summary: Summary) -> str:
+    parts = [f'<span class="badge emulated">{EMULATED}</span>'] if summary.emulated else []
+    if summary.valid:
+        parts.append('<span class="badge valid">valid</span>')
+    else:
+        parts.append('<span class="badge invalid">not valid</span>')
+        parts.append("; ".join(escape(in_words(reason)) for reason in summary.invalid_reasons))
+    return f"<p>{''.join(parts)}</p>"
+
+
+def _value(summary: Summary, name: str) -> str:
+    metric, _, statistic = name.partition(".")
+    value = getattr(summary, metric)
+    if isinstance(value, Distribution):
+        value = getattr(value, statistic)
+    return figure(name, value) if value is not None else MISSING
+
+
+def _facts(pairs: Iterable[tuple[str, str]]) -> str:
+    cells = "".join(f'<div class="fact"><b>{escape(v)}</b><span>{escape(k)}</span></div>' for k, v in pairs)
+    return f'<div class="facts">{cells}</div>'
+
+
+def _card(title: str, inside: str) -> str:
+    head = f"<h3>{escape(title)}</h3>" if title else ""
+    return f'<section class="card">{head}{inside}</section>'
+
+
+def _figures(summary: Summary) -> str:
+    rows = []
+    for name in METRICS:
+        value = getattr(summary, name, None)
+        if isinstance(value, Distribution):
+            parts = [
+                f"{part} {figure(f'{name}.{part}', getattr(value, part))}" for part in ("p50", "p90", "p99", "max")
+            ]
+            rows.append((name, ", ".join(parts)))
+        elif isinstance(value, int):
+            rows.append((name, f"{value:,}"))
+        elif isinstance(value, float):
+            rows.append((name, figure(name, float(value))))
+        else:
+            rows.append((name, MISSING))
+    rows += [(f"failures: {name}", str(count)) for name, count in summary.failures.items()]
+    return _table(("figure", "value"), [[escape(name), escape(value)] for name, value in rows])
+
+
+def _steps(outcome: Outcome) -> str:
+    metrics = list(outcome.steps[0].metrics) if outcome.steps else []
+    rows = [_step_row(step, metrics) for step in outcome.steps]
+    return _table(("step", *metrics), rows)
+
+
+def _step_row(step: StepOutcome, metrics: Sequence[str]) -> list[str]:
+    name = f"<b>{escape(step.name)}</b>" + "".join(f"<small><code>{escape(c)}</code></small>" for c in step.changes)
+    if step.failed is not None:
+        return [name, f"did not start: {escape(step.failed)}", *[""] * (len(metrics) - 1)]
+    cells = [name]
+    for metric in metrics:
+        said = escape(spread(metric, step.metrics[metric]))
+        versus = step.versus_previous.get(metric)
+        base = step.versus_base.get(metric)
+        if versus is not None:
+            said += f'<small class="{versus.verdict}">{escape(change(versus))}</small>'
+        if base is not None and base != versus:
+            said += f"<small>{escape(change(base))}, against the base</small>"
+        cells.append(said)
+    return cells
+
+
+def _notes(outcome: Outcome) -> str:
+    notes = [f"{step.name}: {note}" for step in outcome.steps for note in (*step.notes, *step.invalid_runs)]
+    floors = [f"{name} {floor.half_width:.1%}" for name, floor in outcome.noise_floor.items() if floor is not None]
+    if floors:
+        notes.append(f"noise floor, the same configuration against itself: {', '.join(floors)}")
+    words = ", ".join(WORDS.values())
+    notes.append(f"intervals are 95% each; the verdicts ({words}) hold for the whole table together")
+    return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"
+
+
+def _sources(outcome: Outcome, runs: Mapping[str, Mapping[str, Any]]) -> str:
+    parts = [f"<p class=sub>{escape(outcome.experiment_dir or '')}</p>"]
+    for step in outcome.steps:
+        inside = "".join(f"<li><code>{escape(path)}</code></li>" for path in step.runs)
+        about = runs.get(step.runs[0]) if step.runs else None
+        told = _provenance(about) if about is not None else ""
+        parts.append(
+            f"<details><summary>{escape(step.name)}: {len(step.runs)} runs</summary><ul>{inside}</ul>{told}</details>"
+        )
+    return "".join(parts)
+
+
+def _provenance(run: Mapping[str, Any]) -> str:
+    """Seed, versions, traces and resolved settings, as run.json has them."""
+    engine = run.get("engine") if isinstance(run.get("engine"), dict) else {}
+    assert isinstance(engine, dict)
+    traces = run.get("traces") if isinstance(run.get("traces"), list) else []
+    assert isinstance(traces, list)
+    rows = [
+        ("windtunnel", run.get("windtunnel")),
+        ("seed", run.get("seed")),
+        ("engine", f"{engine.get('name')} {engine.get('version')} {engine.get('model')}"),
+        ("emulation", engine.get("emulation")),
+        ("isolation", run.get("isolation")),
+        ("config", run.get("config")),
+    ]
+    table = _table(("what", "value"), [[escape(k), f"<code>{escape(_said(v))}</code>"] for k, v in rows])
+    listed = "\n".join(f"{t.get('fingerprint')}  {t.get('id')}" for t in traces if isinstance(t, dict))
+    settings = engine.get("resolved")
+    flags = "\n".join(f"{k} = {_said(v)}" for k, v in settings.items()) if isinstance(settings, dict) else ""
+    return (
+        table + _folded(f"{len(traces)} traces with their fingerprints", listed) + _folded("resolved settings", flags)
+    )
+
+
+def _folded(head: str, text: str) -> str:
+    return f"<details><summary>{escape(head)}</summary><pre>{escape(text)}</pre></details>"
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Cells are HTML already."""
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+@cache
+def _style() -> str:
+    return (files("windtunnel.simulator.report") / "style.css").read_text(encoding="utf-8")
+
+
+def _page(title: str, body: Iterable[str]) -> str:
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)} · windtunnel</title><style>{_style()}</style></head>"
+        f"<body><main>{''.join(body)}</main></body></html>\n"
+    )

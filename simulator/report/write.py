@@ -1,0 +1,125 @@
+"""From folders to a page, to Markdown, or to a table of calls."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from windtunnel.agents.events import CallEnd
+from windtunnel.simulator.experiments.experiment import OUTCOME_FILE
+from windtunnel.simulator.experiments.outcome import Outcome
+from windtunnel.simulator.experiments.table import markdown
+from windtunnel.simulator.report import page
+from windtunnel.simulator.report.gather import gather
+from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.text import render_summary
+from windtunnel.traces.errors import RunError, UsageError
+
+PAGE = "report.html"
+_TIMES = ("t_intended", "t_sent", "t_first", "t_first_visible", "t_first_tool", "t_last", "t_end")
+_COUNTS = (
+    "prompt_tokens",
+    "cached_tokens",
+    "expected_cached_tokens",
+    "completion_tokens",
+    "reasoning_tokens",
+    "pinned_tokens",
+)
+COLUMNS = (
+    *("agent", "session", "thread", "call", "request_id"),
+    *(f"{name}_s" for name in _TIMES),
+    *("ttft_s", "tpot_s", "e2e_s"),
+    *_COUNTS,
+    *("finish", "failure", "cut", "warmup"),
+)
+"""Of the table of calls: times are seconds since the run's start."""
+
+
+def write_page(folders: Sequence[Path], out: Path | None) -> Path:
+    """Write the page and say where; UsageError where the folders hold nothing of the kind."""
+    target = out or folders[0] / PAGE
+    text = _page(folders)
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"{target} cannot be written ({error.strerror}); give --out another file") from error
+    return target
+
+
+def _page(folders: Sequence[Path]) -> str:
+    if len(folders) == 1 and (folders[0] / RUN_FILE).exists():
+        return page.of_run(gather(folders[0]))
+    outcomes = [read_outcome(folder) for folder in folders]
+    paths = [step.runs[0] for outcome in outcomes for step in outcome.steps if step.runs]
+    return page.of_experiments(outcomes, {path: RunFolder.open(Path(path)).run for path in paths})
+
+
+def read_outcome(folder: Path) -> Outcome:
+    """What an experiment last came to."""
+    path = folder / OUTCOME_FILE
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+    except FileNotFoundError:
+        raise UsageError(f"{folder} is neither a run nor an experiment with results: give such a folder") from None
+    except (OSError, msgspec.DecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({error}); run the experiment again") from error
+
+
+def printed(folders: Sequence[Path]) -> str:
+    """Markdown of experiments; the plain summary of a run."""
+    return "\n".join(
+        render_summary(RunFolder.open(folder).summary() or recompute(folder))
+        if (folder / RUN_FILE).exists()
+        else markdown(read_outcome(folder))
+        for folder in folders
+    )
+
+
+def write_calls(folders: Sequence[Path], target: Path) -> str:
+    """Every call of the runs as rows of a table; returns what was written."""
+    rows = [row for folder in folders for row in call_rows(folder)]
+    try:
+        match target.suffix:
+            case ".csv":
+                with target.open("w", newline="", encoding="utf-8") as file:
+                    writer = csv.DictWriter(file, ("run", *COLUMNS))
+                    writer.writeheader()
+                    writer.writerows(rows)
+            case ".json":
+                target.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+            case ".parquet":
+                _parquet(rows, target)
+            case _:
+                raise UsageError(f"--calls {target}: its ending says the format; use .csv, .json or .parquet")
+    except OSError as error:
+        raise RunError(f"{target} cannot be written ({error.strerror}); give another file") from error
+    return f"{target}: {len(rows)} calls of {len(folders)} runs"
+
+
+def call_rows(folder: Path) -> Iterator[dict[str, Any]]:
+    """One row a call, failed and cut ones too; what was not reported is empty."""
+    for event in RunFolder.open(folder).events():
+        if isinstance(event, CallEnd):
+            row: dict[str, Any] = {"run": str(folder)}
+            for name in COLUMNS:
+                row[name] = getattr(event, name, None)
+            for name in _TIMES:
+                value = getattr(event, name)
+                row[f"{name}_s"] = None if value is None else value / of_call.NS
+            row |= {"ttft_s": of_call.ttft_s(event), "tpot_s": of_call.tpot_s(event), "e2e_s": of_call.e2e_s(event)}
+            yield row
+
+
+def _parquet(rows: Sequence[dict[str, Any]], target: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise UsageError(
+            f"--calls {target}: Parquet needs the package pyarrow: pip install 'windtunnel[parquet]'"
+        ) from None
+    pq.write_table(pa.Table.from_pylist(list(rows)), target)

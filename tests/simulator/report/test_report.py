@@ -1,0 +1,167 @@
+"""Pages and tables of a run and of experiments, made from virtual runs."""
+
+import csv
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windtunnel.simulator.cli_options import config_of
+from windtunnel.simulator.experiments.metrics import parse
+from windtunnel.simulator.experiments.outcome import StepRuns, assess
+from windtunnel.simulator.experiments.runs import read
+from windtunnel.simulator.report import page, svg
+from windtunnel.simulator.report.gather import COLUMNS, gather
+from windtunnel.simulator.report.write import COLUMNS as CALL_COLUMNS
+from windtunnel.simulator.report.write import write_calls, write_page
+from windtunnel.simulator.run.virtual import virtual_run
+from windtunnel.traces.errors import UsageError
+from windtunnel.traces.sources import load
+
+VOID = {"meta", "br", "path", "rect", "circle"}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    config = config_of(["library:small", "--agents", "3", "--duration", "30", "--max-context", "8k", "--fit", "scale"])
+    loaded = load(config.traces)
+    made = {}
+    for name, gpu in (("small", "L40S"), ("large", "B200")):
+        engine = f"emulator --gpu {gpu} --model qwen3-30b-a3b --quantization fp8 --max-model-len 8192"
+        virtual_run(msgspec.structs.replace(config, engine=engine), loaded, folder / name)
+        made[name] = folder / name
+    return made
+
+
+class Strict(HTMLParser):
+    """Every element is closed, and nothing is fetched from anywhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.words: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        for name, value in attrs:
+            assert name not in ("src", "href", "xlink:href", "onclick"), (tag, name)
+            assert "http" not in (value or "") or name == "viewBox", (tag, name, value)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag):
+        if tag in VOID:
+            return
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def checked(html: str) -> str:
+    """The page's words, once it was found whole and alone."""
+    parser = Strict()
+    parser.feed(html)
+    assert parser.open == []
+    for pair in re.findall(r'd="([^"]*)"', html):
+        assert "nan" not in pair
+        assert "inf" not in pair
+    return " ".join(parser.words)
+
+
+def test_a_runs_page_says_what_its_summary_says(runs, tmp_path):
+    target = write_page([runs["large"]], tmp_path / "p.html")
+    words = checked(target.read_text())
+    summary = json.loads((runs["large"] / "summary.json").read_text())
+    assert "emulated" in words
+    assert f"{summary['output_tokens']:,}" in words
+    assert f"{summary['output_tokens_per_s']:,.0f}" in words or f"{summary['output_tokens_per_s']:,.2f}" in words
+    assert f"{summary['cache_hit_ratio']:.1%}" in words
+    run = json.loads((runs["large"] / "run.json").read_text())
+    for trace in run["traces"]:
+        assert trace["fingerprint"] in words
+    assert "cache_config.block_size = 16" in words
+
+
+def test_what_is_drawn_adds_up_to_what_was_measured(runs):
+    run = gather(runs["small"])
+    step = run.length_s / len(run.tokens_per_s)
+    assert sum(rate * step for _, rate in run.tokens_per_s) == pytest.approx(run.summary.output_tokens, rel=1e-6)
+    assert [agent for agent, _ in run.lanes] == [0, 1, 2]
+    for _, spans in run.lanes:
+        assert sum(columns for _, columns, _ in spans) <= COLUMNS
+        assert {state for _, _, state in spans} >= {"prefill", "decode"}
+        ends = [first + columns for first, columns, _ in spans]
+        assert all(first >= end for end, (first, _, _) in zip(ends, spans[1:], strict=False))
+    assert max(value for _, value in run.working_set) <= 3 * 8192
+    assert run.working_set[-1][1] == 0
+    assert max(value for _, value in run.kv if value is not None) <= run.kv_tokens
+
+
+def test_two_experiments_side_by_side_mark_the_steps_that_turn_round(runs, tmp_path):
+    small, large = read(runs["small"]), read(runs["large"])
+    metrics = [parse("output_tokens_per_s"), parse("tpot_s.p50")]
+    outcomes = []
+    for name, (a, b) in {"one": (small, large), "other": (large, small)}.items():
+        steps = [
+            StepRuns(name="base", runs=dict.fromkeys(range(3), a)),
+            StepRuns(name="more", runs=dict.fromkeys(range(3), b), previous=0, changes=("--gpu <other>",)),
+        ]
+        outcomes.append(assess(steps, metrics, name=name))
+    assert page.flips(outcomes, "output_tokens_per_s") == ["more"]
+    assert page.flips(outcomes[:1], "output_tokens_per_s") == []
+    about = {str(run.path): run.run for run in (small, large)}
+    html = page.of_experiments(outcomes, about)
+    words = checked(html)
+    assert "--gpu <other>" in words
+    assert "1 of the steps turn round" in words
+    assert html.count('class="flip"') == 2
+
+
+def test_calls_as_csv_and_json(runs, tmp_path):
+    summary = json.loads((runs["small"] / "summary.json").read_text())
+    said = write_calls([runs["small"]], tmp_path / "c.csv")
+    assert f"{summary['calls']} calls of 1 runs" in said
+    with (tmp_path / "c.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == summary["calls"]
+    assert list(rows[0]) == ["run", *CALL_COLUMNS]
+    assert sum(int(row["completion_tokens"] or 0) for row in rows if row["cut"] == "False") <= summary["output_tokens"]
+    write_calls([runs["small"]], tmp_path / "c.json")
+    data = json.loads((tmp_path / "c.json").read_text())
+    assert [row["request_id"] for row in data] == [row["request_id"] for row in rows]
+    assert data[0]["ttft_s"] == pytest.approx(data[0]["t_first_s"] - data[0]["t_intended_s"])
+
+
+def test_calls_as_parquet(runs, tmp_path):
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs the extra parquet")
+    write_calls([runs["small"]], tmp_path / "c.parquet")
+    assert parquet.read_table(tmp_path / "c.parquet").num_rows == sum(
+        1 for _ in (runs["small"] / "events.jsonl").open() if '"call_end"' in _
+    )
+
+
+@pytest.mark.parametrize("name", ["c.xlsx", "c"])
+def test_a_format_that_is_none_is_refused(runs, tmp_path, name):
+    with pytest.raises(UsageError, match="its ending says the format"):
+        write_calls([runs["small"]], tmp_path / name)
+
+
+def test_a_folder_of_nothing_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="neither a run nor an experiment"):
+        write_page([tmp_path], None)
+
+
+def test_ticks_are_round():
+    assert svg.nice_ticks(0, 10, 6) == [0, 2, 4, 6, 8, 10]
+    assert svg.nice_ticks(0, 437, 6) == [0, 100, 200, 300, 400]
+    assert svg.nice_ticks(3, 3, 5) == [3]
+    assert [svg.short(v) for v in (0.02, 1500, 2e6, 12)] == ["0.02", "1.5k", "2M", "12"]
