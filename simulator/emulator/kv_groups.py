@@ -137,14 +137,15 @@ class FullGroup:
             table.cached = stop
             return fresh
         mask = self.mask(start, stop, boundaries)
+        blocks: list[int] = []
         keys: list[int] = []
         for place in range(start, stop):
             block = table.blocks[place]
             if block == NULL_BLOCK or (mask is not None and not mask[place - start]):
                 continue
-            key = self.key(hashes, place)
-            self.pool.put(block, key)
-            keys.append(key)
+            blocks.append(block)
+            keys.append(self.key(hashes, place))
+        self.pool.cache(blocks, keys)  # blocks that were taken, and not hit, have no keys yet
         table.cached = stop
         return keys
 

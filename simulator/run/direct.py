@@ -59,12 +59,7 @@ class Stream:
 
     @property
     def tokens(self) -> int:
-        request = self.request
-        if request is None:
-            return 0
-        if request.parked:
-            self._core.settle(request)
-        return len(request.output)
+        return 0 if self.request is None else self._core.tokens(self.request)
 
     @property
     def tail(self) -> str:
