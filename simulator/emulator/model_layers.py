@@ -39,8 +39,23 @@ _RECURRENT_FAMILIES = (
 )
 
 
+_FOREIGN = {
+    "index_topk": "sparse attention",
+    "indexer_n_heads": "sparse attention",
+    "attention_chunk_size": "attention in chunks",
+    "attn_type_list": "linear attention of another kind",
+    "linear_attn_config": "linear attention of another kind",
+    "block_configs": "layers of different widths",
+    "is_encoder_decoder": "an encoder",
+}
+"""Keys of what is not known here: to read such a model as another would be a silent error."""
+
+
 def layers(text: Config) -> list[Kind]:
     """One entry a layer, in order; ValueError for a kind that is not known."""
+    for key, meaning in _FOREIGN.items():
+        if text.get(key):
+            raise ValueError(f"{meaning} ({key}) is not known here")
     if "hybrid_override_pattern" in text or "layers_block_type" in text:
         return _hybrid(text)
     family = str(text.get("model_type") or "")

@@ -154,6 +154,8 @@ def test_the_tiny_model_of_the_tests_against_a_real_vllm(tmp_path: Path) -> None
         ({"model_type": "falcon_h1", "num_hidden_layers": 4}, "layers of model_type falcon_h1 are not known here"),
         (model_configs.NANO_CONFIG | {"hybrid_override_pattern": "MX"}, "layers of kind 'X' are not known here"),
         (CONFIGS["qwen3-32b"] | {"vocab_size": 0}, "vocab_size is 0"),
+        (CONFIGS["deepseek-v3.1"] | {"index_topk": 2048}, r"sparse attention \(index_topk\) is not known here"),
+        (CONFIGS["qwen3-32b"] | {"attention_chunk_size": 8192}, "attention in chunks"),
         (CONFIGS["qwen3-32b"] | {"hidden_size": "big"}, "hidden_size"),
         (
             CONFIGS["qwen3-32b"] | {"quantization_config": {"quant_method": "magic"}},
