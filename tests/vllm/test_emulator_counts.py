@@ -7,6 +7,7 @@ fixed, totals within 1% elsewhere, the first step that went differently named.
 """
 
 import asyncio
+import contextlib
 import time
 import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
@@ -60,6 +61,7 @@ class Beside:
 
     async def follow(self, traffic: Callable[[], Awaitable[None]]) -> tuple[dict[str, float], list[Asked]]:
         """Let traffic happen, play it, hold every count against the page's; what was counted, and the requests."""
+        self.play.advance()
         before, ours = self.page(), self.play.counts()
         self.play.peak = 0
         await traffic()
@@ -101,6 +103,16 @@ class Report:
     def __init__(self) -> None:
         self.exact: list[str] = []
         self.differs: list[str] = []
+        self.own: list[str] = []
+
+    @contextlib.contextmanager
+    def of(self, case: str) -> Iterator[None]:
+        try:
+            yield
+        except AssertionError as error:
+            self.differs.append(f"{case}: {str(error).splitlines()[0]}")
+            raise
+        self.exact.append(case)
 
     def row(self, case: str, real: dict[str, float], steps: int, peak: int, own: str) -> None:
         told = {
@@ -111,9 +123,8 @@ class Report:
         }
         figures = " ".join(f"{name} {real[f'vllm:{field}']:,.0f}" for name, field in told.items())
         print(f"\n{case}: {figures} steps {steps} peak {peak} blocks; {own}")
-        self.exact.append(case)
         if own != "by itself equal":
-            self.differs.append(f"{case}: {own}")
+            self.own.append(f"{case}: {own}")
 
 
 @pytest.fixture(scope="module")
@@ -121,8 +132,12 @@ def report() -> Iterator[Report]:
     found = Report()
     yield found
     print(f"\nemulator exact for: {'; '.join(found.exact) or 'nothing'}")
-    if found.differs:
-        print(f"emulator by itself differs for: {'; '.join(found.differs)}")
+    for words, cases in (
+        ("differs", found.differs),
+        ("is exact with the real arrivals and by itself differs", found.own),
+    ):
+        if cases:
+            print(f"emulator {words} for: {'; '.join(cases)}")
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +170,7 @@ def told_alike(answers: list[Answer], asked: dict[str, Asked]) -> None:
             assert answer.completion_tokens == len(real.output)
 
 
-async def crowd_alike(server: Beside, name: str, settings: str, report: Report) -> None:
+async def _crowd_alike(server: Beside, name: str, settings: str, report: Report) -> None:
     """A crowd at the real server from an empty cache on, then the emulator with its arrivals, then by itself."""
     server.reset()
     word = name.replace(" ", "_")
@@ -194,9 +209,11 @@ async def by_itself(
 
 
 @pytest.fixture(scope="module")
-def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def emulator(model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """URL of `windtunnel engine` with the settings of the real server that has few blocks."""
-    engine = Launched.start(expand(EMULATOR), tmp_path_factory.mktemp("emulator") / "engine.log")
+    engine = Launched.start(
+        expand(f"{EMULATOR} --tokenizer {model_folder}"), tmp_path_factory.mktemp("emulator") / "engine.log"
+    )
     try:
         asyncio.run(ready(engine))
         yield engine.url
@@ -215,7 +232,7 @@ def calls_of_a_run(url: str, out: Path, *words: str) -> list[dict[str, Any]]:
     return ends
 
 
-async def run_alike(server: Beside, out: Path, api: str, settings: str, report: Report, *words: str) -> None:
+async def _run_alike(server: Beside, out: Path, api: str, settings: str, report: Report, *words: str) -> None:
     """An ordinary run at the real server from an empty cache on, then the emulator with its arrivals, then by itself."""
     server.reset()
     ends: list[dict[str, Any]] = []
@@ -236,12 +253,6 @@ async def run_alike(server: Beside, out: Path, api: str, settings: str, report: 
     report.row(case, real, server.play.steps - steps, server.play.peak, said)
 
 
-@pytest.mark.parametrize("api", ["tokens", "chat"])
-def test_counts_of_recorded_sessions_equal(beside: Servers, report: Report, tmp_path: Path, api: str) -> None:
-    words = ("--agents", "5", "--calls", "15")
-    asyncio.run(run_alike(beside(blocks=FEW), tmp_path / "run", api, f"{FEW} blocks", report, *words))
-
-
 async def over_http(url: str, name: str) -> tuple[list[Answer], dict[str, float]]:
     """A crowd at an engine with an empty cache; what it was told and what the page counted."""
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
@@ -254,39 +265,88 @@ async def over_http(url: str, name: str) -> tuple[list[Answer], dict[str, float]
     return client.answers, grown(before, counts(page_of(url)))
 
 
-@pytest.mark.parametrize("name", ["one agent", "forked prefixes"])
-def test_the_emulator_counts_alike_over_http(beside: Servers, emulator: str, report: Report, name: str) -> None:
+def crowd_alike(server: Beside, name: str, settings: str, report: Report) -> None:
+    with report.of(f"{name} ({settings})"):
+        asyncio.run(_crowd_alike(server, name, settings, report))
+
+
+def run_alike(server: Beside, folder: Path, api: str, settings: str, report: Report, *words: str) -> None:
+    with report.of(f"recorded sessions by {api} ({settings})"):
+        asyncio.run(_run_alike(server, folder / "run", api, settings, report, *words))
+
+
+def crowd_alike_over_http(server: Beside, emulator: str, name: str) -> None:
     """Each engine says its own words, so that histories differ, but not in length nor in what they share."""
-    real, theirs = asyncio.run(over_http(beside(blocks=FEW).url, name))
+    real, theirs = asyncio.run(over_http(server.url, name))
     emulated, ours = asyncio.run(over_http(emulator, name))
     told = [
         [(a.prompt_tokens, a.cached, a.completion_tokens, a.finish) for a in answers] for answers in (real, emulated)
     ]
     assert told[0] == told[1]
-    wrong = {key: (theirs[key], value) for key, value in ours.items() if theirs.get(key, value) != value}
-    wrong = {key: pair for key, pair in wrong.items() if "iteration_tokens" not in key}
+    # Which calls share a step is a matter of speed.
+    wrong = {
+        key: (theirs[key], value)
+        for key, value in ours.items()
+        if theirs.get(key, value) != value and "iteration_tokens" not in key
+    }
     assert not wrong, f"(real, emulated): {wrong}"
-    report.exact.append(f"{name} over HTTP ({FEW} blocks)")
 
 
-def test_a_replay_with_one_agent_counts_alike_over_http(
-    beside: Servers, emulator: str, report: Report, tmp_path: Path
-) -> None:
-    words = ("--api", "tokens", "--agents", "1", "--calls", "8")
-    fields = ("session", "call", "prompt_tokens", "cached_tokens", "completion_tokens", "finish")
-    told = [
-        [tuple(end[name] for name in fields) for end in calls_of_a_run(url, tmp_path / name, *words)]
-        for name, url in (("real", beside(blocks=FEW).url), ("emulated", emulator))
-    ]
-    assert told[0] == told[1]
-    report.exact.append(f"a replay with one agent over HTTP ({FEW} blocks)")
-
-
-@pytest.mark.parametrize("name", ["one agent", "eight agents in lock-step", "ends by length and stop"])
-def test_counts_equal_with_ngram_speculation(beside: Servers, report: Report, name: str) -> None:
-    asyncio.run(crowd_alike(beside(blocks=FEW, drafts=3), name, f"n-gram 3, {FEW} blocks", report))
+# The short form: one server with few blocks, another one with speculation.
 
 
 @pytest.mark.parametrize("name", CROWDS)
 def test_counts_equal_with_few_blocks(beside: Servers, report: Report, name: str) -> None:
-    asyncio.run(crowd_alike(beside(blocks=FEW), name, f"{FEW} blocks", report))
+    crowd_alike(beside(blocks=FEW), name, f"{FEW} blocks", report)
+
+
+def test_counts_of_recorded_sessions_equal(beside: Servers, report: Report, tmp_path: Path) -> None:
+    run_alike(beside(blocks=FEW), tmp_path, "tokens", f"{FEW} blocks", report, "--agents", "5", "--calls", "15")
+
+
+@pytest.mark.parametrize("name", ["forked prefixes"])
+def test_the_emulator_counts_alike_over_http(beside: Servers, emulator: str, report: Report, name: str) -> None:
+    with report.of(f"{name} over HTTP ({FEW} blocks)"):
+        crowd_alike_over_http(beside(blocks=FEW), emulator, name)
+
+
+@pytest.mark.parametrize("name", ["eight agents in lock-step", "ends by length and stop"])
+def test_counts_equal_with_ngram_speculation(beside: Servers, report: Report, name: str) -> None:
+    crowd_alike(beside(blocks=FEW, drafts=3), name, f"n-gram 3, {FEW} blocks", report)
+
+
+# The long form.
+
+SETTINGS: dict[str, dict[str, int]] = {
+    "plenty of blocks": {},
+    "70 blocks": {"blocks": 70},
+    "34 blocks": {"blocks": 34},
+    "200 blocks of 32": {"block_size": 32, "blocks": 200},
+    "n-gram 3, plenty of blocks": {"drafts": 3},
+    "n-gram 3, 34 blocks": {"drafts": 3, "blocks": 34},
+    "n-gram 5, 170 blocks of 32": {"drafts": 5, "block_size": 32, "blocks": 170},
+}
+
+
+@pytest.mark.parametrize("case", [*CROWDS, "tokens", "chat"])
+@pytest.mark.parametrize("settings", SETTINGS)
+def test_full_counts_equal(beside: Servers, report: Report, tmp_path: Path, settings: str, case: str) -> None:
+    server = beside(**SETTINGS[settings])
+    if case in CROWDS:
+        crowd_alike(server, case, settings, report)
+    else:
+        run_alike(server, tmp_path, case, settings, report, "--agents", "8", "--calls", "48")
+
+
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_full_a_replay_with_one_agent_counts_alike_over_http(
+    beside: Servers, emulator: str, report: Report, tmp_path: Path, api: str
+) -> None:
+    words = ("--api", api, "--agents", "1", "--calls", "12")
+    fields = ("session", "call", "prompt_tokens", "cached_tokens", "completion_tokens", "finish")
+    with report.of(f"a replay by {api} with one agent over HTTP ({FEW} blocks)"):
+        told = [
+            [tuple(end[name] for name in fields) for end in calls_of_a_run(url, tmp_path / name, *words)]
+            for name, url in (("real", beside(blocks=FEW).url), ("emulated", emulator))
+        ]
+        assert told[0] == told[1]
