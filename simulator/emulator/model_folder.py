@@ -177,6 +177,8 @@ def _longest(text: Config) -> int:
     scaling = text.get("rope_parameters") or text.get("rope_scaling") or {}
     kind = scaling.get("rope_type", scaling.get("type", "default"))
     scaled = kind in ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope")
+    # Gemma 3 writes the scaled length, whatever the kind.
+    scaled = scaled or "gemma3" in str(text.get("model_type"))
     return longest if scaled else int(longest * scaling.get("factor", 1))
 
 

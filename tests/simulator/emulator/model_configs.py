@@ -101,6 +101,23 @@ QWEN35_35B: dict[str, Any] = {
         "shared_expert_intermediate_size": 512,
     },
 }
+QWEN35_397B: dict[str, Any] = {
+    "model_type": "qwen3_5_moe",
+    "tie_word_embeddings": False,
+    "text_config": QWEN35
+    | {
+        "model_type": "qwen3_5_moe_text",
+        "hidden_size": 4096,
+        "num_hidden_layers": 60,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 2,
+        "linear_num_value_heads": 64,
+        "num_experts": 512,
+        "num_experts_per_tok": 10,
+        "moe_intermediate_size": 1024,
+        "shared_expert_intermediate_size": 1024,
+    },
+}
 QWEN3_30B: dict[str, Any] = {
     "model_type": "qwen3_moe",
     "hidden_size": 2048,
@@ -202,6 +219,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "qwen3.6-27b": QWEN35_27B,
     "qwen3.5-35b-a3b": QWEN35_35B,
     "qwen3.6-35b-a3b": QWEN35_35B,
+    "qwen3.5-397b-a17b": QWEN35_397B,
     "gpt-oss-20b": GPT_OSS
     | {
         "num_hidden_layers": 24,

@@ -44,6 +44,7 @@ PUBLISHED = [
     ("qwen3-30b-a3b", 48, 98_304, 0, 30.5, 3.0, 128, 8, 40_960),
     ("qwen3.5-27b", 64, 65_536, 154, 26.9, 25.6, 0, 0, 262_144),
     ("qwen3.6-35b-a3b", 40, 20_480, 64, 34.7, 2.9, 256, 8, 262_144),
+    ("qwen3.5-397b-a17b", 60, 30_720, 192, 396.3, 15.3, 512, 10, 262_144),
     ("gpt-oss-20b", 24, 24_576, 0, 20.9, 3.6, 32, 4, 131_072),
     ("gpt-oss-120b", 36, 36_864, 0, 116.8, 5.1, 128, 4, 131_072),
     ("devstral-small-24b", 40, 163_840, 0, 23.6, 22.9, 0, 0, 131_072),
@@ -226,6 +227,26 @@ def test_other_families() -> None:
     for kind, longest in (("linear", 131_072), ("yarn", 32_768)):
         scaling = {"rope_type": kind, "factor": 4, "original_max_position_embeddings": 8192}
         assert of_config(windowed | {"rope_scaling": scaling}, "m", source="s").max_model_len == longest
+    gemma = {
+        "model_type": "gemma3",
+        "text_config": {
+            "model_type": "gemma3_text",
+            "hidden_size": 5376,
+            "intermediate_size": 21504,
+            "num_hidden_layers": 62,
+            "num_attention_heads": 32,
+            "num_key_value_heads": 16,
+            "head_dim": 128,
+            "vocab_size": 262208,
+            "max_position_embeddings": 131072,
+            "sliding_window": 1024,
+            "sliding_window_pattern": 6,
+            "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        },
+    }
+    model = of_config(gemma, "gemma-3-27b", source="s")
+    assert (model.full_layers, model.window_layers, model.max_model_len, model.tied) == (10, 52, 131_072, True)
+    assert model.parameters == pytest.approx(27.0, abs=0.1)
     next80 = CONFIGS["qwen3.5-35b-a3b"]["text_config"] | {
         "model_type": "qwen3_next",
         "num_hidden_layers": 48,
