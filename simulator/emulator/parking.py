@@ -7,9 +7,9 @@ over all running requests; where one of them could touch a parked request, all a
 """
 
 from bisect import insort
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from windtunnel.simulator.emulator.course import Course, Growth
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Step
 
@@ -20,8 +20,6 @@ _STEADY = 2
 """So many equal steps in a row, then all that is in flight for a request is of the same kind."""
 _WORTH = 2
 """Parking for fewer steps than this costs more than it spares."""
-_FORESEEN = 64
-"""Most steps with drafts that are looked ahead."""
 
 
 class Parking:
@@ -41,17 +39,20 @@ class Parking:
         # Where even one token for each may exceed the budget, all stay awake.
         fits = (limits.max_num_seqs + 1) * (1 + limits.speculative_tokens + limits.draft_slots)
         self._parks = parks and fits <= limits.max_num_batched_tokens and not limits.offload_blocks
-        if limits.speculative_tokens and not limits.lookahead and not scheduler.asynchronous:
-            # How many drafts there are is seen from step to step.
-            self._parks = False
+        if limits.speculative_tokens:
+            # Without scheduling ahead n-grams are looked up anew for each step; a threshold may cut drafts off.
+            self._parks &= bool(limits.lookahead) or scheduler.asynchronous
+            self._parks &= not 0 < limits.long_prefill_token_threshold <= limits.speculative_tokens
         self._drafts = limits.speculative_tokens
         self._width = 1 + self._drafts
         self._depth = 2 if scheduler.asynchronous else 1
         self._rising = 0
         self._calendar: dict[int, list[Request]] = {}
         """Step number to those that something happens to in it; some have been woken since."""
-        self._changes: dict[int, int] = {}
-        """Step number to the growth of `context`, with speculation."""
+        self._returns: dict[int, list[Request]] = {}
+        """Step number to those of which it fills a block when it returns."""
+        self._growth = Growth()
+        """Of `context`, with speculation."""
 
     # Within a step's decision.
 
@@ -76,20 +77,34 @@ class Parking:
                 continue
             request.alarm = -1
             self._settle(request)
-            if self._width == 1 and self._ahead(request) >= 0:
+            if number < request.course.start - 1 + request.course.last if request.course else self._ahead(request) >= 0:
                 looks.append(request)
                 if request.rising and request.computed >= self._limits.window:
                     request.rising = False
                     self._rising -= 1
             else:
                 self._wake(request)
-        self.context += self._changes.pop(number, 0) if self._drafts else self.count
+        self.context += self._growth.at(number) if self._drafts else self.count
         self.windowed += self._rising
         return looks
 
     def looked(self, request: Request, number: int) -> None:
         """Its blocks were seen to in step `number`: it goes on."""
-        self._await(request, number + 1 + self._quiet(request))
+        if request.course is None:
+            self._await(request, number + 1 + self._quiet(request))
+        else:
+            self._follow(request, request.course, number)
+
+    def due(self, number: int) -> list[tuple[Request, int, int]]:
+        """Parked requests of which step `number`, which returns, fills a block; in a form as `Step.sampling` has."""
+        waiting = self._returns.pop(number, ()) if self._returns else ()
+        return [(r, r.preemptions, -1) for r in waiting if r.parked and r.returns_at == number]
+
+    def offer(self, request: Request) -> None:
+        """Such a block becomes findable."""
+        request.returns_at = -1
+        self._settle(request)
+        self._scheduler.kv.cache(request, request.computed - request.placeholders)
 
     def _cuts(self, budget: int, threshold: int, slots: int) -> bool:
         """Whether a request awake would have to share the budget with a parked one that is behind it."""
@@ -118,7 +133,8 @@ class Parking:
         self.awake = list(running)
         self.count = self.context = self.windowed = self._rising = 0
         self._calendar.clear()
-        self._changes.clear()
+        self._returns.clear()
+        self._growth.clear()
 
     def book(self, step: Step) -> None:
         """The step is decided: the parked ones are part of it, and who has become steady joins them."""
@@ -141,7 +157,7 @@ class Parking:
             # One step less is in flight after an engine that had nothing to schedule ahead.
             full = request.placeholders == self._depth * self._width
             if full and request.steady >= _STEADY and request.proposes is None:
-                quiet = self._quiet(request)
+                quiet = self._chart(request, step.number) if self._drafts else self._quiet(request)
                 if quiet >= _WORTH:
                     self._park(request, step.number, quiet)
 
@@ -166,20 +182,33 @@ class Parking:
 
     def _park(self, request: Request, number: int, quiet: int) -> None:
         request.parked = True
-        request.quiet = quiet
-        request.returned_from = request.parked_from = number + 1
+        request.returned_from = number + 1
         self.awake.remove(request)
         self.count += 1
         self.context += request.computed
-        path = request.path
-        for step in range(1, quiet + 1 if self._drafts else 0):
-            self._changes[number + step] = self._changes.get(number + step, 0) + path[step] - path[step - 1]
         window = self._limits.window
         if window:
             self.windowed += window + self._drafts if self._drafts else min(request.computed, window)
             request.rising = request.computed < window
             self._rising += request.rising
-        self._await(request, number + 1 + quiet)
+        if request.course is None:
+            self._await(request, number + 1 + quiet)
+        else:
+            self._growth.add(number + 1, request.course.growth(1))
+            self._follow(request, request.course, number)
+
+    def _follow(self, request: Request, course: Course, number: int) -> None:
+        """Wait for what comes next on its course, as of step `number`."""
+        done = number - course.start + 1
+        room, kept, until = self._scheduler.kv.bounds(request)
+        look = min(course.look(done, room, kept, until), course.last)
+        self._await(request, number - done + look)
+        if self._depth > 1:
+            full = course.full(done, until)
+            # What was in flight before it was parked is walked through when it returns.
+            if full <= look and (step := course.start - 1 - self._depth + full) >= course.start:
+                request.returns_at = step
+                self._returns.setdefault(step, []).append(request)
 
     def _await(self, request: Request, number: int) -> None:
         request.alarm = number
@@ -195,13 +224,11 @@ class Parking:
         if returned:
             start = request.returned_from
             request.returned_from = scheduler.returned
-            if self._drafts:
-                at = start - request.parked_from + self._depth
-                path = request.path[at : at + returned + 1]
-                brought = path[-1] - path[0]
-                each = [after - before for before, after in pairwise(path)]
-                for tokens in each:
-                    scheduler.counters.verified(tokens - 1, self._drafts, self._drafts)
+            if request.course is not None:
+                at = start - request.course.start + self._depth
+                each = request.course.gains[at : at + returned]
+                brought = sum(each)
+                scheduler.counters.all_verified(each, self._drafts)
                 request.counts += each
             else:
                 request.counts += [1] * returned
@@ -215,11 +242,10 @@ class Parking:
         """Out of the parked ones, at the end of the last scheduled step; it has been settled."""
         self.count -= 1
         window = self._limits.window
-        if self._drafts:
-            path, last = request.path, request.scheduled_from - request.parked_from
-            self.context -= request.prompt_tokens + path[last] - 1 + self._depth * self._width
-            for step in range(last + 1, request.quiet + 1):
-                self._changes[request.parked_from - 1 + step] -= path[step] - path[step - 1]
+        if request.course is not None:
+            last = request.scheduled_from - request.course.start
+            self.context -= request.course.context(last)
+            self._growth.add(request.scheduled_from, -request.course.growth(last + 1))
         else:
             self.context -= request.computed
         if window:
@@ -231,6 +257,7 @@ class Parking:
     def _show(self, request: Request) -> None:
         """Steps in flight name it from now on."""
         request.parked = request.rising = False
+        request.course = None
         for step in self._scheduler.flying:
             if step.number >= request.returned_from:
                 step.add(request, self._width, self._drafts)
@@ -238,8 +265,6 @@ class Parking:
 
     def _quiet(self, request: Request) -> int:
         """In how many steps after the one being decided nothing happens to a request but that it decodes."""
-        if self._drafts:
-            return self._quiet_drafts(request)
         room, kept, until = self._scheduler.kv.bounds(request)
         known = request.known
         return max(min(self._ahead(request), room - known - self._depth + 1, kept - known, until - known - 1), 0)
@@ -254,36 +279,18 @@ class Parking:
             ahead = min(ahead, limits.window - request.computed)
         return ahead
 
-    def _quiet_drafts(self, request: Request) -> int:
-        """With drafts: what will be accepted is known, so where each step begins is, too."""
-        limits, width, depth = self._limits, self._width, self._depth
-        if limits.window and request.computed < limits.window + self._drafts:
+    def _chart(self, request: Request, number: int) -> int:
+        """With drafts: its course from step `number` on; how many steps it is to the first walked through again."""
+        limits, drafts = self._limits, self._drafts
+        if request.ends - len(request.output) < (self._depth + _WORTH) * self._width:
             return 0
-        room, kept, until = self._scheduler.kv.bounds(request)
-        room, known = min(room, limits.max_model_len - 1), request.prompt_tokens
-        # No further than to the end of the room that it has.
-        path = request.path = self._foresee(request, min(request.ends, room - known))
-        quiet = 0
-        for step in range(1, len(path) - 1):
-            after, then = path[step], path[step + 1]
-            if then >= request.ends or known + after >= min(until, kept + 1):
-                break
-            if known + after - 1 + depth * width > room:
-                break
-            if depth > 1 and (after + 1 >= request.max_tokens or known + then - 1 >= until):
-                break
-            quiet = step
-        return quiet
-
-    def _foresee(self, request: Request, last: int) -> list[int]:
-        """Output tokens after each of the next steps to return, to `last` of them."""
-        at = len(request.output)
-        path = [at]
-        accepts, drafts = request.accepts, self._drafts
-        while at < last and len(path) < _FORESEEN:
-            at += 1 + (accepts(at, drafts) if accepts else 0)
-            path.append(at)
-        return path
+        if limits.window and request.computed < limits.window + drafts:
+            return 0
+        request.course = Course(request, limits, self._depth, number + 1)
+        if request.course.last <= _WORTH:
+            request.course = None
+            return 0
+        return request.course.last
 
 
 def _order(request: Request) -> int:

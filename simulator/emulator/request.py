@@ -1,11 +1,14 @@
 """One request as the scheduler sees it: known tokens, computed tokens, blocks."""
 
 from collections.abc import Callable
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.emulator.course import Course
 
 _AHEAD = 512
 """So many output tokens ahead are hashed, where there are that many."""
@@ -50,6 +53,7 @@ class Request:
         "cached_blocks",
         "computed",
         "counts",
+        "course",
         "created",
         "drafts",
         "ends",
@@ -65,17 +69,15 @@ class Request:
         "order",
         "output",
         "parked",
-        "parked_from",
-        "path",
         "placeholders",
         "preemptions",
         "prefilling",
         "priority",
         "prompt_tokens",
         "proposes",
-        "quiet",
         "reason",
         "returned_from",
+        "returns_at",
         "rising",
         "scheduled_at",
         "scheduled_from",
@@ -146,13 +148,12 @@ class Request:
         """Its context is shorter than the sliding window."""
         self.steady = 0
         """Steps without a gap between them that were decode steps with all their drafts."""
-        self.quiet = 0
-        self.alarm = -1
-        """Number of the step in which something happens to it again."""
-        self.parked_from = self.scheduled_from = self.returned_from = 0
-        """Numbers of the first step it was parked in, and of the first that is not booked as scheduled, as returned."""
-        self.path: list[int] = []
-        """With drafts: output tokens after each step to come."""
+        self.alarm = self.returns_at = -1
+        """Numbers of the steps in which something happens to it again: when it is decided, when it returns."""
+        self.scheduled_from = self.returned_from = 0
+        """Numbers of the first steps that are not booked as scheduled, as returned."""
+        self.course: Course | None = None
+        """With drafts: how it goes on."""
         self.steps: list[int] = []
         """Numbers of the steps that returned tokens, where that is kept, and how many each."""
         self.counts: list[int] = []

@@ -93,8 +93,16 @@ class Scheduler:
         outputs: list[Output] = []
         finished = False
         self.drop(step)
-        for request, preemptions, drafts in step.sampling:
+        if isinstance(self.kv, OffloadKv):
+            self.kv.returned()
+        sampling, parking = step.sampling, self.parking
+        if parking is not None and (due := parking.due(step.number)):
+            sampling = sorted([*sampling, *due], key=lambda entry: entry[0].order)
+        for request, preemptions, drafts in sampling:
             if request.finished is not None:
+                continue
+            if request.parked and parking is not None and drafts < 0:
+                parking.offer(request)
                 continue
             first = not request.output
             # Output that was in flight when its request was preempted is still delivered; the bookkeeping began anew.
@@ -171,7 +179,9 @@ class Scheduler:
             new = ready + request.drafts
             if 0 < threshold < new:
                 new = threshold
-            new = self.kv.clip(request, request.computed, min(new, budget - slots, longest - request.computed - 1))
+            # Who is parked has its part of the budget already.
+            left = new if request.parked else budget - slots
+            new = self.kv.clip(request, request.computed, min(new, left, longest - request.computed - 1))
             if new <= 0:
                 continue
             while not self.kv.grow(request, new):
@@ -181,6 +191,9 @@ class Scheduler:
                     walk, index = self.running, self.running.index(request) + 1
                     budget = whole - sum(step.counts) - slots * len(step.counts)
                     continue
+                if isinstance(self.kv, OffloadKv) and self.running[self._last()].in_flight:
+                    # Its blocks would not come free before that step has returned.
+                    return budget, preempted
                 preempted = True
                 victim, freed, before = self._preempt(step, index)
                 budget += freed
@@ -327,11 +340,8 @@ class Scheduler:
 
         Returns it, the budget it gives back, and 1 if it came before the request that the walk has just `passed`.
         """
-        running = self.running
-        place = len(running) - 1
-        if self.limits.priority:
-            place = max(range(len(running)), key=lambda i: (running[i].priority, running[i].arrival))
-        victim = running.pop(place)
+        place = self._last()
+        victim = self.running.pop(place)
         if self.parking is not None:
             self.parking.leave(victim)
         freed = 0
@@ -345,6 +355,13 @@ class Scheduler:
         self.counters.preemptions += 1
         self._queue(victim, front=True)
         return victim, freed, int(place < passed - 1)
+
+    def _last(self) -> int:
+        """Place of the running request that gives way first."""
+        running = self.running
+        if self.limits.priority:
+            return max(range(len(running)), key=lambda i: (running[i].priority, running[i].arrival))
+        return len(running) - 1
 
     def _queue(self, request: Request, *, front: bool) -> None:
         if self.limits.priority:

@@ -173,3 +173,15 @@ class Counters(Struct):
             self.accepted_per_position = [0] * most
         for position in range(accepted):
             self.accepted_per_position[position] += 1
+
+    def all_verified(self, gains: list[int], drafts: int) -> None:
+        """Verifications of so many drafts each, by the tokens they brought."""
+        self.drafts += len(gains)
+        self.draft_tokens += len(gains) * drafts
+        self.accepted_tokens += sum(gains) - len(gains)
+        if not self.accepted_per_position:
+            self.accepted_per_position = [0] * drafts
+        more = len(gains)
+        for position in range(drafts):
+            more -= gains.count(position + 1)
+            self.accepted_per_position[position] += more
