@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
 AGENTS := .agents
 # The installed package is a folder of links to the sources: it is remade when a file comes or goes.
-FILES  := $(shell find traces agents simulator tui -type f \( -name '*.py' -o -name '*.toml' -o -name '*.zst' -o -name '*.tcss' -o -name '*.css' \) | LC_ALL=C sort | cksum | tr -d ' ')
+FILES  := $(shell find traces agents simulator tui experiments -type f \( -name '*.py' -o -name '*.toml' -o -name '*.zst' -o -name '*.tcss' -o -name '*.css' \) | LC_ALL=C sort | cksum | tr -d ' ')
 LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0

@@ -42,15 +42,15 @@ def compare(
 ) -> None:
     """Compare engine configurations on the same sessions.
 
-    FILE is an experiment (TOML): a workload, an engine, and steps that change its flags. It goes on where an earlier
-    call of the same command was ended. RUN RUN ... are run folders that exist.
+    FILE is an experiment (TOML), or the name of a shipped one: a workload, an engine, and steps that change its flags.
+    It goes on where an earlier call of the same command was ended. RUN RUN ... are run folders that exist.
     """
     from msgspec.structs import replace
 
-    from windtunnel.simulator.experiments.plan import load
+    from windtunnel.simulator.experiments.plan import find, load
 
     if len(what) == 1 and not what[0].is_dir():
-        plan = load(what[0])
+        plan = load(find(what[0]))
         plan = replace(plan, metrics=metrics) if metrics else plan
         if dry_run:
             click.echo(_described(plan), nl=False)

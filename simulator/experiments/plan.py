@@ -7,6 +7,7 @@ either `ladder` (each step changes the one before it), `variants` (each changes 
 import itertools
 import tomllib
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,22 @@ class Plan(Struct, frozen=True, kw_only=True):
     interleaved: bool
     virtual: bool
     metrics: tuple[str, ...]
+
+
+def shipped() -> dict[str, Path]:
+    """Experiments that come with the program, by name."""
+    entries = sorted(files("windtunnel.experiments").iterdir(), key=lambda entry: entry.name)
+    return {entry.name.removesuffix(".toml"): Path(str(entry)) for entry in entries if entry.name.endswith(".toml")}
+
+
+def find(named: Path) -> Path:
+    """The file, or the shipped experiment of that name."""
+    if named.exists():
+        return named
+    known = shipped()
+    if str(named) in known:
+        return known[str(named)]
+    raise UsageError(f"{named} does not exist; give an experiment file, or one of {', '.join(known)}")
 
 
 def load(path: Path) -> Plan:

@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.simulator.experiments.plan import load
+from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.experiments.plan import find, load, shipped
+from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import UsageError
 
 LADDER = """
@@ -113,3 +115,26 @@ def test_what_is_wrong_is_said_with_its_place(written, text, said):
         load(path)
     assert str(path.parent) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_every_shipped_experiment_is_one_that_the_emulator_can_run():
+    assert {"ladder-512", "ladder-agents", "prefix-cache", "batch-limits", "kv-dtype", "kv-offload"} < shipped().keys()
+    for name in shipped():
+        plan = load(find(Path(name)))
+        assert plan.virtual
+        assert len(plan.steps) > 1
+        for step in plan.steps:
+            environ, flags = emulator_flags(step.command)
+            assert parse(flags, environ).ignored == (), (name, step.name)
+
+
+def test_both_ladders_have_the_same_steps_but_not_the_same_work():
+    calls, agents = (load(find(Path(name))) for name in ("ladder-512", "ladder-agents"))
+    assert calls.steps == agents.steps
+    assert (calls.workload.traces, calls.workload.agents) == (("shape:512x512",), 256)
+    assert (agents.workload.traces, agents.workload.agents) == (("library",), 32)
+
+
+def test_an_experiment_that_is_nowhere_names_the_shipped_ones():
+    with pytest.raises(UsageError, match=r"nothing does not exist; .*ladder-512"):
+        find(Path("nothing"))
