@@ -101,7 +101,7 @@ class Bodies:
         self._settings = settings
         self._template = template
         self._tokenizer = tokenizer
-        self.block_size = settings.limits.block_size
+        self.block_size = settings.limits.hash_block_size
         self._threads: OrderedDict[str, _Thread] = OrderedDict()
         self._held = 0
         """Tokens in `_threads`."""

@@ -15,6 +15,7 @@ from windtunnel.agents.clock import VirtualClock
 from windtunnel.agents.failures import Failure, http_failure
 from windtunnel.agents.http import RawStream, shorten
 from windtunnel.agents.sse import CountedBy, Parsed
+from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.ask import Refusal
 from windtunnel.simulator.emulator.core import Core, Given
 from windtunnel.simulator.emulator.request import Request
@@ -124,6 +125,7 @@ class Direct:
         bodies: Bodies,
         speech: Speech,
         inventory: Inventory,
+        acceptance: Acceptance | None,
         clock: VirtualClock,
         *,
         keep_text: bool,
@@ -132,6 +134,7 @@ class Direct:
         self._bodies = bodies
         self._speech = speech
         self._inventory = inventory
+        self._acceptance = acceptance
         self._clock = clock
         self._keep_text = keep_text
         self._open: dict[str, Stream] = {}
@@ -186,7 +189,8 @@ class Direct:
     def _request(self, path: str, parts: Sequence[bytes], stream: Stream, now: int) -> Request:
         wanted = self._bodies.read(path, parts, stream.raw.request_id.rpartition("-")[0])
         ask = wanted.ask
-        script = Words(wanted.prompt, self._bodies.seed_of(ask), self._inventory, digest=wanted.digest)
+        seed = self._bodies.seed_of(ask)
+        script = Words(wanted.prompt, seed, self._inventory, digest=wanted.digest, acceptance=self._acceptance)
         request = Request(
             stream.raw.request_id,
             wanted.prompt,
@@ -256,6 +260,7 @@ class Direct:
         """The engine's counters as its metrics page tells them; `t` is ns since the run's origin."""
         scheduler = self.core.scheduler
         counters = scheduler.counters
+        drafted = scheduler.limits.speculative_tokens > 0
         generated = self._generated
         for stream in self._running.values():
             tokens = stream.tokens
@@ -266,12 +271,15 @@ class Direct:
             t=t,
             scrape_ms=0.0,
             running=float(len(scheduler.running)),
-            waiting=float(len(scheduler.waiting)),
+            waiting=float(len(scheduler.waiting) + len(scheduler.loading)),
             kv_usage=scheduler.pool.usage,
             preemptions=float(counters.preemptions),
             prefix_queries=float(counters.queries),
             prefix_hits=float(counters.hits),
             prompt_tokens=float(self._prompt_tokens),
             generation_tokens=float(generated),
+            spec_drafts=float(counters.drafts) if drafted else None,
+            spec_draft_tokens=float(counters.draft_tokens) if drafted else None,
+            spec_accepted=float(counters.accepted_tokens) if drafted else None,
             requests_finished=float(self._finished),
         )

@@ -19,15 +19,19 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.clock import VirtualClock
 from windtunnel.simulator.emulator.build import core_of
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
+from windtunnel.simulator.emulator.routes_generate import acceptance_of
 from windtunnel.simulator.emulator.routes_state import describe as settings_as_config
 from windtunnel.simulator.emulator.routes_state import labels
 from windtunnel.simulator.emulator.script import Inventory
-from windtunnel.simulator.emulator.template import Template
-from windtunnel.simulator.emulator.tokenizer import builtin
+from windtunnel.simulator.emulator.template import Renderer, Template
+from windtunnel.simulator.emulator.template_folder import FolderTemplate
+from windtunnel.simulator.emulator.tokenizer import Vocabulary, builtin
+from windtunnel.simulator.emulator.tokenizer_folder import FolderTokenizer
 from windtunnel.simulator.engines.base import Capabilities, Resolved, choose_model
 from windtunnel.simulator.engines.emulator import Emulator
 from windtunnel.simulator.engines.launch import ASSIGNMENT, EMULATOR
 from windtunnel.simulator.engines.vllm import flatten, match_unit
+from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
@@ -123,11 +127,11 @@ class VirtualRun:
 
     async def _main(self) -> Summary:
         settings, config = self.settings, self.config
-        tokenizer = builtin()
-        template = Template(tokenizer)
+        tokenizer, template = words_of(settings)
         core = core_of(settings, lazy=True, parks=self._leaps)
         resolved = resolve(settings, config.model)
         self._talk(f"engine: {resolved.name} {resolved.version}  model {resolved.model}, on the virtual clock")
+        self._talk(announced(resolved.emulation))
         door = cast("aiohttp.ClientSession", Door(settings, core, template, tokenizer))
         link = Link(door, ROOT, Emulator(), resolved)
         prepared = await prepare_run(config, self.loaded.traces, link, run_id=self.run_id, talk=self._talk)
@@ -153,6 +157,7 @@ class VirtualRun:
                 bodies,
                 Speech(tokenizer),
                 Inventory.of(tokenizer),
+                acceptance_of(settings),
                 self._clock,
                 keep_text=config.keeps_text,
             )
@@ -199,6 +204,14 @@ class VirtualRun:
         summary = recompute(writer.path)
         writer.write_summary(summary)
         return replace(summary, run_dir=str(writer.path.absolute()))
+
+
+def words_of(settings: Settings) -> tuple[Vocabulary, Renderer]:
+    """The tokenizer and the chat template of this engine."""
+    if settings.tokenizer is None:
+        return builtin(), Template(builtin())
+    tokenizer = FolderTokenizer(Path(settings.tokenizer))
+    return tokenizer, FolderTemplate(Path(settings.tokenizer), tokenizer)
 
 
 def resolve(settings: Settings, model: str | None = None) -> Resolved:

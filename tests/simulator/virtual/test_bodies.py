@@ -81,7 +81,7 @@ def test_what_the_emulator_refuses_is_a_failed_request(parts, said):
         bodies().read("/v1/completions", parts, "s-0")
     clock = VirtualClock()
     direct = Direct(
-        core_of(SETTINGS, lazy=True), bodies(), Speech(builtin()), Inventory.of(builtin()), clock, keep_text=True
+        core_of(SETTINGS, lazy=True), bodies(), Speech(builtin()), Inventory.of(builtin()), None, clock, keep_text=True
     )
     raw = clock.run(direct.stream("/v1/completions", parts, request_id="s-0-0"))
     assert raw.failure in ("http_400", "http_404")

@@ -64,7 +64,20 @@ def test_another_seed_gives_another_run(virtually):
     assert one.data("events.jsonl") != two.data("events.jsonl")
 
 
-@pytest.mark.parametrize("flags", ["", " --no-async-scheduling", " --num-gpu-blocks-override 90 --max-model-len 1400"])
+DRAFTS = """ --speculative-config '{"method":"ngram","num_speculative_tokens":3}'"""
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        "",
+        " --no-async-scheduling",
+        " --num-gpu-blocks-override 90 --max-model-len 1400",
+        " --model gpt-oss-120b",
+        DRAFTS,
+        DRAFTS + " --no-async-scheduling",
+    ],
+)
 def test_step_by_step_gives_the_same_events(virtually, flags):
     dials = {"agents": 4, "ramp_s": 0.5, "duration_s": 10.0, "engine": SMALL + flags}
     fast, slow = (virtually(*busy(), forked(), leaps=leaps, **dials) for leaps in (True, False))
