@@ -30,6 +30,8 @@ class Scheduler:
         self.loading: list[Request] = []
         """Requests that hold blocks and wait for what the host tier has of them."""
         self.counters = Counters()
+        self._blank: set[Request] = set()
+        """Those whose drafts are zeros."""
         self.returned = 0
         """Number of the next step to return; steps are numbered from 0."""
         self.flying: list[Step] = []
@@ -153,12 +155,15 @@ class Scheduler:
     def _draft(self, step: Step) -> None:
         """New drafts for the requests that got tokens: known here, as the next step is scheduled after this one."""
         most, limits = self.limits.speculative_tokens, self.limits
-        # Drafters without a KV cache of their own skip a batch of which one sequence comes close to the longest.
-        if not limits.lookahead and step.longest + most > limits.max_model_len:
-            return
+        # Drafters without a KV cache of their own do not look when one sequence comes close to the longest: zeros
+        # stand for the drafts of the whole batch, and all are rejected.
+        far = limits.lookahead > 0 or step.longest + most <= limits.max_model_len
+        self._blank.clear()
         for request, _, _ in step.sampling:
             if request.finished is None:
-                request.drafts = request.drafted(most)
+                request.drafts = request.drafted(most) if far else most
+                if not far:
+                    self._blank.add(request)
 
     # The two passes of a step.
 
@@ -204,6 +209,8 @@ class Scheduler:
                 parking.looked(request, step.number)
                 continue
             step.add(request, new, max(0, new - ready))
+            if request in self._blank:
+                step.padded.append(request)
             step.prefilling |= request.prefilling
             request.drafts = 0
             budget -= new + slots

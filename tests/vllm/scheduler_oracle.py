@@ -70,6 +70,7 @@ class Play:
         self.given = {}
         self.script = {ask["key"]: ask["script"] for ask in self.asks}
         self.log, self.finished, self.cached = [], [], {}
+        self.blank = set()
         self.queries = self.hits = self.step = 0
         self.config = scenario["config"]
         self.accepts = {ask["key"]: ask["accepts"] for ask in self.asks}
@@ -99,7 +100,7 @@ class Play:
         out.samples = {key: not requests[key].is_prefill_chunk for key in out.num_scheduled_tokens}
         # The drafts of a request that has just been admitted only pad the batch: all are rejected.
         drafts = {key: len(ids) for key, ids in out.scheduled_spec_decode_tokens.items()}
-        out.real_drafts = {key: count if key in ran else 0 for key, count in drafts.items()}
+        out.real_drafts = {key: count if key in ran - self.blank else 0 for key, count in drafts.items()}
         out.longest = max((requests[key].num_computed_tokens for key in out.num_scheduled_tokens), default=0)
         manager = self.scheduler.kv_cache_manager
         stats = manager.make_prefix_cache_stats()
@@ -159,10 +160,11 @@ class Play:
         """The drafter runs after the step: n-grams find up to as many drafts as the scenario says, others always all."""
         most, found = self.config["drafts"], []
         plain = self.config["method"] == "ngram"
-        if plain and out.longest + most > self.config["max_model_len"]:
-            return
+        far = not plain or out.longest + most <= self.config["max_model_len"]
+        # Too close to the model's length for one of the batch: the model runner hands out zeros for all.
+        self.blank = set() if far else set(keys)
         for key in keys:
-            count = self.proposes[key][min(self.given[key], len(self.proposes[key]) - 1)] if plain else most
+            count = self.proposes[key][min(self.given[key], len(self.proposes[key]) - 1)] if plain and far else most
             found.append([5] * min(count, most))
         self.scheduler.update_draft_token_ids(DraftTokenIds(keys, found))
 

@@ -241,12 +241,15 @@ def test_n_grams_may_propose_fewer_drafts_or_none() -> None:
 
 def test_n_grams_are_not_looked_up_when_one_sequence_comes_close_to_the_models_length() -> None:
     s = three(lookahead=0, max_model_len=20)
-    s.add(ask("a", 3, 10, Accepts()))
-    s.add(ask("b", 17, 3, Accepts()))
+    a, b = ask("a", 3, 10, Accepts(0, 3)), ask("b", 17, 3, Accepts())
+    s.add(a)
+    s.add(b)
     assert turn(s) == {"a": 3, "b": 17}
-    # 17 + 3 is not beyond 20; 18 + 3 is, so that neither gets drafts for the step after.
+    # 17 + 3 is not beyond 20; 18 + 3 is: zeros stand for the drafts of both in the step after, and are rejected.
     assert turn(s) == {"a": 4, "b": 2}
-    assert turn(s) == {"a": 1, "b": 1}
+    assert (len(a.output), s.counters.draft_tokens) == (2, 4)
+    assert turn(s) == {"a": 4, "b": 1}
+    assert (len(a.output), s.counters.draft_tokens, s.counters.accepted_tokens) == (3, 7, 0)
 
 
 def test_preemption_forgets_drafts_and_what_is_computed() -> None:
