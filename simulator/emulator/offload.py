@@ -5,8 +5,8 @@ recently used pieces give way. A load is asynchronous: its request holds its blo
 transfer ends is up to the link's speed; each direction carries one transfer after the other.
 """
 
-from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
@@ -118,6 +118,14 @@ class OffloadKv(KvCache):
         self._drafting = 1 + limits.speculative_tokens + limits.lookahead if limits.speculative_tokens else 0
         """Tokens that a step with drafts may need room for."""
         self._loading: set[int] = set()
+        self._deferred: deque[tuple[int, list[int]]] = deque()
+        """Blocks, and the number of steps that must have returned before they are free."""
+        self._defers = False
+        self._scheduled = self._returned = 0
+        self._filling: set[Request] = set()
+        """Their load is under way."""
+        self._orphans: dict[Request, list[int]] = {}
+        """Blocks of those that ended meanwhile."""
         self._new: list[Transfer] = []
         self._later: list[Transfer] = []
         """Copies to the host; they begin with the step after the one that fills their blocks."""
@@ -125,6 +133,9 @@ class OffloadKv(KvCache):
         """For each direction (True: loads) when a transfer ends, ns, in order."""
 
     # What the scheduler asks.
+
+    def begin(self, *, asynchronous: bool) -> None:
+        self._defers = asynchronous
 
     def find(self, request: Request) -> Hit:
         local = super().find(request)
@@ -167,6 +178,7 @@ class OffloadKv(KvCache):
         traced.stored = held + fresh
         traced.seen.update(zip(keys, range(held, held + fresh), strict=True))
         self._loading.update(keys)
+        self._filling.add(request)
         self._send(traced, Transfer(request, keys, load=True))
         return True
 
@@ -191,8 +203,9 @@ class OffloadKv(KvCache):
             request.computed = min(request.computed, request.known - 1)
         return request in self._ready
 
-    def booked(self, requests: Iterable[Request]) -> None:
+    def booked(self, requests: Collection[Request]) -> None:
         """A step with these is decided: the prompt's blocks that it fills are copied to the host."""
+        self._scheduled += bool(requests)
         for request in requests:
             self._store(request, self._traced.setdefault(request, Traced()))
         for request, traced in self._ended:
@@ -217,7 +230,22 @@ class OffloadKv(KvCache):
         if fresh:
             self._send(traced, Transfer(request, fresh, load=False))
 
+    def returned(self) -> None:
+        """A step has returned: blocks that it may have written to come free."""
+        self._returned += 1
+        while self._deferred and self._deferred[0][0] <= self._returned:
+            self.pool.release(reversed(self._deferred.popleft()[1]))
+
     def free(self, request: Request) -> None:
+        """Blocks that a step in flight or a load writes to come free when that is over."""
+        flies = self._defers and request.in_flight
+        if flies or request in self._filling:
+            if flies:
+                self._deferred.append((self._scheduled, request.blocks))
+            else:
+                self._orphans[request] = request.blocks
+            request.blocks = []
+            request.cached_blocks = 0
         super().free(request)
         self._arrived.discard(request)
         self._ready.discard(request)
@@ -262,5 +290,8 @@ class OffloadKv(KvCache):
             return
         self.host.loaded(transfer.keys)
         self._loading.difference_update(transfer.keys)
+        self._filling.discard(transfer.request)
         if transfer.request.finished is None:
             self._arrived.add(transfer.request)
+        else:
+            self.pool.release(reversed(self._orphans.pop(transfer.request, [])))

@@ -14,6 +14,7 @@ import scheduler_oracle
 import torch
 from vllm.config import CacheConfig, DeviceConfig, KVTransferConfig, ModelConfig, SchedulerConfig, VllmConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import OffloadingWorkerMetadata
+from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, KVCacheTensor
 from vllm.v1.kv_offload.cpu.manager import CPUOffloadingManager
@@ -31,7 +32,7 @@ def scheduler_of(config, model):
             max_num_seqs=config["max_num_seqs"],
             max_num_batched_tokens=config["max_num_batched_tokens"],
             long_prefill_token_threshold=config["threshold"],
-            async_scheduling=False,
+            async_scheduling=config["asynchronous"],
             watermark=config["watermark"],
             scheduler_reserve_full_isl=config["gate"],
             enable_chunked_prefill=True,
@@ -46,13 +47,13 @@ def scheduler_of(config, model):
         ),
     )
     settings.cache_config.num_gpu_blocks = config["blocks"]
-    settings.scheduler_config.async_scheduling = False
+    settings.scheduler_config.async_scheduling = config["asynchronous"]
     spec = FullAttentionSpec(block_size=size, num_kv_heads=2, head_size=32, dtype=torch.bfloat16)
     page, blocks = spec.page_size_bytes, config["blocks"]
     tensor = KVCacheTensor(
         size=page * blocks, layers=["layer"], layer_stride=page * blocks, block_stride=page, offset=0
     )
-    scheduler = Scheduler(
+    scheduler = (AsyncScheduler if config["asynchronous"] else Scheduler)(
         vllm_config=settings,
         kv_cache_config=KVCacheConfig(blocks, [tensor], [KVCacheGroupSpec(["layer"], spec)]),
         structured_output_manager=StructuredOutputManager(settings),
@@ -136,12 +137,17 @@ class Play(scheduler_oracle.Play):
                     self.cached[output.request_id] = output.prefill_stats.num_cached_tokens
 
     def run(self):
-        waiting = list(enumerate(self.asks))
+        waiting, pending = list(enumerate(self.asks)), None
         while waiting or self.scheduler.requests:
             while waiting and waiting[0][1]["at"] <= self.step:
                 self.add(*waiting.pop(0))
             self.step += 1
-            self.complete(self.schedule())
+            out = self.schedule()
+            if not self.asynchronous:
+                pending, out = out, None
+            if pending is not None:
+                self.complete(pending)
+            pending = out
             assert self.step < 20_000, "the scenario does not end"
         return {"log": self.log, "finished": self.finished, "cached": self.cached}
 

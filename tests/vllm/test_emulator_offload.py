@@ -39,7 +39,7 @@ def scenario(rng: np.random.Generator) -> dict[str, Any]:
         "gate": bool(rng.random() < 0.8),
         "method": "",
         "drafts": 0,
-        "asynchronous": False,
+        "asynchronous": bool(rng.random() < 0.5),
     }
     requests: list[dict[str, Any]] = []
     histories: list[list[int]] = []
@@ -82,7 +82,8 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
             scheduler_reserve_full_isl=config["gate"],
             offload_blocks=config["host"],
             offload_block_s=config["load"] / 1e9,
-        )
+        ),
+        asynchronous=config["asynchronous"],
     )
     kv = scheduler.kv
     assert isinstance(kv, OffloadKv)
@@ -92,7 +93,7 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
     log: list[Any] = []
     finished: list[Any] = []
     waiting = list(given["requests"])
-    step = 0
+    pending, step = None, 0
     while waiting or scheduler.running or scheduler.waiting or scheduler.loading:
         while waiting and waiting[0]["at"] <= step:
             ask = waiting.pop(0)
@@ -119,8 +120,11 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
                 scheduler.pool.free_order(),
             ]
         )
-        if out is not None:
-            finished += [[step, o.request.key, o.finished] for o in scheduler.complete(out) if o.finished]
+        if not config["asynchronous"]:
+            pending, out = out, None
+        if pending is not None:
+            finished += [[step, o.request.key, o.finished] for o in scheduler.complete(pending) if o.finished]
+        pending = out
     counts = Counter(steps=step, preemptions=counters.preemptions, hits=counters.hits, loaded=counters.external_hits)
     return {"log": log, "finished": finished, "cached": {key: r.hit for key, r in requests.items()}}, counts
 
