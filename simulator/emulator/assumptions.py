@@ -3,6 +3,7 @@
 from windtunnel.simulator.emulator.constants import figures
 from windtunnel.simulator.emulator.facts import UNVERIFIED
 from windtunnel.simulator.emulator.flags import Settings
+from windtunnel.simulator.emulator.speculation import Speculation
 
 
 def assumptions(settings: Settings) -> list[tuple[str, float, str]]:
@@ -39,7 +40,7 @@ def _in_use(settings: Settings) -> set[str]:
         "threads": mode.threads > 1,
         "tensor_parallel": mode.tensor_parallel > 1,
         "drafting": draft is not None and draft.passes > 0,
-        "eagle": speculation is not None and speculation.method in ("eagle", "eagle3"),
+        "eagle": speculation is not None and _guessed(speculation),
         "eagle3": speculation is not None and speculation.method == "eagle3",
         "lookup": draft is not None and draft.lookup,
         "triton": recurrent and mode.mamba_backend == "triton",
@@ -48,3 +49,8 @@ def _in_use(settings: Settings) -> set[str]:
         "offload": settings.limits.offload_blocks > 0,
     }
     return {name for name, holds in held.items() if holds}
+
+
+def _guessed(speculation: Speculation) -> bool:
+    """Whether the size of an EAGLE layer is."""
+    return speculation.method in ("eagle", "eagle3") and speculation.draft.sized.startswith("assumed")

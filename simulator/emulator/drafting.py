@@ -1,5 +1,7 @@
 """What drafting costs: how often a draft runs in a step, what each pass reads, what it keeps in memory."""
 
+from pathlib import Path
+
 from msgspec import Struct
 
 from windtunnel.simulator.emulator import facts
@@ -43,7 +45,7 @@ def draft_of(method: str, k: int, model: Model, draft: str | None, quantization:
     if method == "medusa":
         return _medusa(k, model)
     if method in ("eagle", "eagle3"):
-        return _eagle(method, k, model)
+        return _eagle(method, k, model, draft)
     assert draft is not None
     return _model(k, model, draft, quantization)
 
@@ -71,20 +73,25 @@ def _mtp(k: int, model: Model) -> Draft:
     )
 
 
-def _eagle(method: str, k: int, model: Model) -> Draft:
-    layer = constants().eagle_layer * model.hidden**2
+def _eagle(method: str, k: int, model: Model, draft: str | None) -> Draft:
+    """From the draft's own folder where there is one, else one layer as wide as the model's."""
+    layer, kv_bytes, layers = constants().eagle_layer * model.hidden**2, model.token_bytes, 1
+    sized = "assumed: one layer of the model's width"
+    if draft is not None and (Path(draft) / "config.json").is_file():
+        own = facts.model(draft)
+        layer = own.parameters * 1e9 - own.vocabulary * own.hidden * (1 if own.tied else 2)
+        kv_bytes, layers, sized = own.kv_bytes, own.full_layers, own.source
     rows = constants().eagle3_vocabulary if method == "eagle3" else model.vocabulary
     head = rows * model.hidden
     return Draft(
         passes=k,
         dense_bytes=2 * (layer + head),
         active=(layer + head) / 1e9,
-        # One layer of multi-head attention as wide as the model's; its KV heads are those of the model.
-        kv_bytes=model.token_bytes,
-        layers=1,
+        kv_bytes=kv_bytes,
+        layers=layers,
         # EAGLE shares the model's output head, EAGLE-3 has its own.
         resident_bytes=2 * (layer + (head if method == "eagle3" else 0)),
-        sized="assumed: one layer of the model's width",
+        sized=sized,
     )
 
 

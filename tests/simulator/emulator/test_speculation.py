@@ -204,3 +204,20 @@ def test_a_draft_model_may_be_a_folder(tmp_path: Path) -> None:
     # Qwen3-0.6B: 0.596e9 parameters with its one embedding, read whole by every pass.
     assert draft.dense_bytes == pytest.approx(2 * 0.596e9, rel=0.01)
     assert draft.kv_bytes == 28 * 2 * 2 * 8 * 128
+
+
+def test_an_eagle_head_may_be_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(
+        '{"hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 1, "num_attention_heads": 32,'
+        '"num_key_value_heads": 8, "vocab_size": 128256, "draft_vocab_size": 32000, "max_position_embeddings": 2048,'
+        '"tie_word_embeddings": false, "model_type": "llama"}'
+    )
+    config: dict[str, Any] = {"method": "eagle3", "num_speculative_tokens": 3}
+    draft = of("llama-3.1-8b", **config, model=str(tmp_path)).draft
+    # One layer of Llama-3.1-8B and 32,000 rows of output head.
+    assert draft.dense_bytes == pytest.approx(2 * (218.1e6 + 32_000 * 4096), rel=0.01)
+    assert (draft.kv_bytes, draft.layers, draft.sized) == (4096, 1, f"config.json of {tmp_path.name}")
+    # Without its files, about as large.
+    guessed = of("llama-3.1-8b", **config, model="yuhuili/EAGLE3-LLaMA3.1-Instruct-8B").draft
+    assert guessed.dense_bytes == pytest.approx(draft.dense_bytes, rel=0.1)
+    assert guessed.sized.startswith("assumed")
