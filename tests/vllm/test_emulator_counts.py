@@ -33,7 +33,7 @@ FEW = 44
 FIXED = ("one agent",)
 """Crowds whose order of arrival leaves nothing open."""
 SHARE = 0.01
-WAIT_S = 5.0
+WAIT_S = 20.0
 AFTER_LEAVING = ("generation_tokens", "iteration_tokens", "prompt_tokens")
 """Counted where answers are sent: no longer for a client that went away, though the engine has not yet heard of it."""
 
@@ -261,8 +261,11 @@ async def over_http(url: str, name: str) -> tuple[list[Answer], dict[str, float]
         before = counts(page_of(url))
         client = Client(session, url, name.replace(" ", "_"))
         await CROWDS[name](client)
-        await asyncio.sleep(0.2)
-    return client.answers, grown(before, counts(page_of(url)))
+        said, deadline = sum(one.completion_tokens or 0 for one in client.answers), time.monotonic() + WAIT_S
+        while (found := grown(before, counts(page_of(url))))["vllm:generation_tokens_total"] < said:
+            assert time.monotonic() < deadline, f"{said} tokens were told and are not on the page"
+            await asyncio.sleep(0.2)
+    return client.answers, found
 
 
 def crowd_alike(server: Beside, name: str, settings: str, report: Report) -> None:
