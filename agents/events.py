@@ -139,6 +139,8 @@ class CallEnd(Event, frozen=True, tag="call_end"):
     """The same without rounding to the match unit."""
     reprefilled_tokens: int | None = None
     """Generated tokens of the previous call that this prompt carries as other bytes."""
+    queued_s: float | None = None
+    """In the engine's queue, where the server told it."""
     completion_tokens: int | None = None
     reasoning_tokens: int | None = None
     pinned_tokens: int = 0

@@ -142,7 +142,7 @@ def learn(data: bytes, chunk: Chunk) -> Shape | None:
 
 def _plain(chunk: Chunk) -> bool:
     """Nothing but one choice and, perhaps, usage."""
-    if chunk.error is not None or chunk.object == "error" or chunk.timings is not None:
+    if chunk.error is not None or chunk.object == "error" or chunk.timings is not None or chunk.metrics is not None:
         return False
     return len(chunk.choices or ()) == 1 and not has_ids(chunk.prompt_token_ids)
 

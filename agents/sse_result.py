@@ -26,6 +26,8 @@ class Parsed(Struct, frozen=True):
     """As reported; the number of token ids where only those came."""
     reasoning_tokens: int | None = None
     usage_reported: bool = False
+    queued_s: float | None = None
+    """In the engine's queue, as the server told."""
     finish: str | None = None
     failure: str | None = None
     detail: str | None = None

@@ -87,7 +87,15 @@ class Chunk(Struct, gc=False):
     object: str | None = None
     message: str | None = None
     timings: Timings | None = None
+    metrics: Any = None
+    """vLLM's `--enable-per-request-metrics`, in the last chunk; other servers may send anything under that name."""
     prompt_token_ids: Raw = ABSENT
+
+
+def queued_s(metrics: Any) -> float | None:
+    """Seconds in the engine's queue, where the last chunk tells them."""
+    told = metrics.get("queue_time_ms") if isinstance(metrics, dict) else None
+    return told / 1000 if isinstance(told, int | float) and 0 <= told < 1e12 else None
 
 
 def has_ids(raw: Raw) -> bool:

@@ -303,3 +303,23 @@ def test_other_choices_are_not_this_call():
     other = {"choices": [{"index": 1, "delta": {"content": "B"}, "finish_reason": "stop"}]}
     got = read(ROLE, chat("a"), other, chat("b", "length"))
     assert (got.text, got.finish) == ("ab", "length")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "seconds"),
+    [
+        ('{"queue_time_ms": 125.5, "mean_itl_ms": 3}', 0.1255),
+        ("{}", None),
+        ('"none"', None),
+        ('{"queue_time_ms": "x"}', None),
+        ('{"queue_time_ms": -1}', None),
+    ],
+)
+def test_the_time_in_the_engines_queue_is_read_where_it_is_told(metrics, seconds):
+    parser = Parser()
+    parser.feed(1, b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n')
+    parser.feed(2, b'data: {"choices": [], "metrics": %s}\n\n' % metrics.encode())
+    parser.feed(3, b"data: [DONE]\n\n")
+    parsed = parser.finish()
+    assert parsed.failure is None
+    assert parsed.queued_s == seconds
