@@ -12,8 +12,8 @@ from msgspec.structs import asdict, replace
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.measured import Case, Open
 from windtunnel.simulator.emulator.reached import SPREAD, Reached, usual
-from windtunnel.simulator.emulator.replay import Played
-from windtunnel.simulator.emulator.solve import solve
+from windtunnel.simulator.emulator.replay import Floats, Played
+from windtunnel.simulator.emulator.solve import loss, solve
 from windtunnel.simulator.emulator.trial import Trial, statistics
 
 _TABLE = 0.1
@@ -22,6 +22,14 @@ _FIRST_TOKEN = 0.5
 """Weight of a TTFT against a TPOT: it hangs on the client's ways."""
 _RUN = 0.02
 """The same for a statistic of a run that was recorded request by request."""
+_CALL = 0.03
+"""The same for a call's time, if there were `_CALLS` of them."""
+_CALLS = 10
+_SHORT = 1e-6
+"""Seconds; keeps the logarithm finite."""
+_TURNS = 14
+"""Times that a recorded run's steps are scheduled anew with the constants found."""
+_SAME = 0.003
 _FEW = 8
 """Rows of a GPU below which its fit starts from all GPUs of its architecture."""
 
@@ -46,14 +54,43 @@ def fit(trials: Sequence[Trial], start: Reached, *, narrow: float = 1.0, part: s
     given = {name: value for name, value in asdict(start).items() if name in SPREAD}
     for name, other in (("he", "hw"), ("hfe", "hf"), ("hk8", "hk")):
         given[name] = given[name] or given[other]
-    runs = any(isinstance(trial.case.load, Open) for trial in trials)
 
     def residuals(values: dict[str, float]) -> list[float]:
         reached = replace(start, **values)
         return [residual for trial in trials for residual in _residuals(trial, reached, part)]
 
-    values = solve(residuals, given, spread, rounds=8 if runs else 20, enough=0.01 if runs else 1e-3, costly=runs)
+    if any(isinstance(trial.case.load, Open) for trial in trials):
+        values = _by_turns(trials, start, given, spread, residuals)
+    else:
+        values = solve(residuals, given, spread)
     return replace(start, **{name: float(f"{value:.4g}") for name, value in values.items()})
+
+
+def _by_turns(
+    trials: Sequence[Trial],
+    start: Reached,
+    given: dict[str, float],
+    spread: dict[str, float],
+    residuals: Callable[[dict[str, float]], list[float]],
+) -> dict[str, float]:
+    """Where a run's steps depend on how long they take: scheduled with the constants found, fitted again, and so on.
+
+    Each turn goes half the way, since what a fit makes of the steps as they were is an overstatement.
+    """
+    values, best, lowest = given, given, np.inf
+    for _ in range(_TURNS):
+        for trial in trials:
+            trial.freeze(replace(start, **values))
+        cost = loss(residuals(values), values, given, spread)
+        if cost < lowest:
+            best, lowest = values, cost
+        found = solve(residuals, given, spread, begin=values)
+        if all(abs(found[name] / values[name] - 1) < _SAME for name in spread):
+            break
+        values = values | {name: float(np.sqrt(values[name] * found[name])) for name in spread}
+    for trial in trials:
+        trial.thaw()
+    return best
 
 
 def fit_groups(trials: Sequence[Trial]) -> dict[str, Reached]:
@@ -104,23 +141,58 @@ def error_of(trials: Sequence[Trial], reached: Reached, part: slice | None = Non
 
 
 def _residuals(trial: Trial, reached: Reached, part: slice | None) -> list[float]:
-    measured, emulated = _both(trial, reached, part)
-    recorded = isinstance(trial.case.load, Open)
+    case, played = trial.case, trial.played(reached)
+    recorded = isinstance(case.load, Open)
+    measured, emulated = _both(trial, reached, part, played)
     found: list[float] = []
     for metric, value in emulated.items():
         if measured[metric] <= 0 or value <= 0:
             continue
-        weight = 1.0 if recorded or not metric.startswith("ttft") else _FIRST_TOKEN
-        found.append(weight * float(np.log(value / measured[metric])) / (_RUN if recorded else _TABLE))
+        if recorded:
+            slack = 1e3 * _step_s(case) if metric.startswith("ttft") else 0.0
+            found.append(float(np.log((value + slack) / (measured[metric] + slack))) / _RUN)
+        else:
+            weight = _FIRST_TOKEN if metric.startswith("ttft") else 1.0
+            found.append(weight * float(np.log(value / measured[metric])) / _TABLE)
+    if case.seen is not None:
+        chosen = slice(None) if part is None else part
+        found += _by_call(trial.as_seen(played, reached), case.seen, chosen, _step_s(case)).tolist()
     return found
 
 
-def _both(trial: Trial, reached: Reached, part: slice | None) -> tuple[dict[str, float], dict[str, float]]:
+def _by_call(played: Played, seen: Played, part: slice, step_s: float) -> Floats:
+    """Each call's own times; together they count as much as a few statistics, however many calls there are."""
+    calls = len(seen.output[part])
+    counts = _CALL * np.sqrt(calls / _CALLS)
+    several = seen.output[part] > 1
+    columns = [
+        np.log((mine[part] + slack) / (theirs[part] + slack))
+        for mine, theirs, slack in (
+            (played.ttft_s, seen.ttft_s, step_s),
+            (played.tpot_s, seen.tpot_s, _SHORT),
+            (played.e2e_s, seen.e2e_s, step_s),
+        )
+    ]
+    together: Floats = np.concatenate([columns[0], columns[1][several], columns[2]]) / counts
+    return together
+
+
+def _step_s(case: Case) -> float:
+    """Two of the run's typical steps: how much of the running one an arrival meets is chance."""
+    if case.seen is None or not (case.seen.output > 1).any():
+        return 0.0
+    return 2 * float(np.median(case.seen.tpot_s[case.seen.output > 1]))
+
+
+def _both(
+    trial: Trial, reached: Reached, part: slice | None, played: Played | None = None
+) -> tuple[dict[str, float], dict[str, float]]:
     """What was measured and what is emulated."""
     case = trial.case
+    played = trial.played(reached) if played is None else played
     if part is None or case.seen is None:
-        return case.measured, trial.emulated(reached)
-    return statistics(case.seen, part), trial.metrics(_some(trial.played(reached), part), reached)
+        return case.measured, trial.metrics(played, reached)
+    return statistics(case.seen, part), trial.metrics(_some(played, part), reached)
 
 
 def _some(played: Played, part: slice) -> Played:
@@ -130,7 +202,6 @@ def _some(played: Played, part: slice) -> Played:
 
 def _free(trials: Sequence[Trial]) -> list[str]:
     """The constants that these trials can tell something about."""
-    models = {trial.case.model for trial in trials}
     dense = any(not trial.settings.model.experts for trial in trials)
     mixed = any(trial.settings.model.experts for trial in trials)
     narrow = {trial.settings.model.kv_share(trial.settings.kv_dtype) < 1 for trial in trials}
@@ -141,7 +212,7 @@ def _free(trials: Sequence[Trial]) -> list[str]:
         "hk": False in narrow,
         "hk8": True in narrow,
         # One model's layers cannot be told from its steps.
-        "layer_us": len(models) > 1,
+        "layer_us": len({trial.case.model for trial in trials}) > 1,
         "request_ms": any(trial.case.client_side for trial in trials),
     }
     return [name for name in SPREAD if wanted.get(name, True)]

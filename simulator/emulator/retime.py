@@ -24,10 +24,14 @@ Plain = tuple[int, int, int, int]
 
 
 class Recorder(StepTime):
-    """Takes 1 ns for each step and keeps what each one was."""
+    """Keeps what each step was; takes as long as `inner` says, or 1 ns."""
 
-    def __init__(self) -> None:  # the formula's factors are not needed here
+    def __init__(self, inner: StepTime | None = None) -> None:  # the formula's factors are not needed here
         self.steps: list[Plain | Step] = []
+        self._inner = inner
+
+    def _took(self) -> float:
+        return _seconds(self._inner, self.steps[-1]) if self._inner is not None else 1 / NS
 
     def of(self, step: Step) -> float:
         if step.chunks:
@@ -37,7 +41,7 @@ class Recorder(StepTime):
             self.steps.append(kept)
         else:
             self.steps.append((step.sequences, step.tokens, step.context, step.windowed))
-        return 1 / NS
+        return self._took()
 
     def seconds(
         self,
@@ -48,7 +52,7 @@ class Recorder(StepTime):
         drafting: int | None = None,  # noqa: ARG002 - such runs have no speculation
     ) -> float:
         self.steps.append((sequences, tokens, context, windowed))
-        return 1 / NS
+        return self._took()
 
 
 class Schedule:
@@ -74,10 +78,7 @@ class Schedule:
 
     def timed(self, steptime: StepTime) -> Played:
         """The run as it would have gone with these step times."""
-        first = np.array([_seconds(steptime, a) for a, _ in self._ends])
-        last = np.array([_seconds(steptime, b) if b is not a else 0.0 for a, b in self._ends])
-        last = np.where([a is b for a, b in self._ends], first, last)
-        took = first[self._which] + (last - first)[self._which] * self._share
+        took = _durations(steptime, self._ends, self._which, self._share)
         clock = np.concatenate([[0.0], np.cumsum(took)])
         ended = np.rint(clock * NS).astype(np.int64)
         played = self.played
@@ -88,6 +89,52 @@ class Schedule:
             first=ended[played.first],
             last=ended[played.last],
         )
+
+
+class Frozen:
+    """An open loop's steps as they were with some constants, to be timed with others nearby.
+
+    Each request keeps the steps that it waited for and ran in, and how far the running step was when it arrived.
+    """
+
+    def __init__(self, limits: Limits, asks: Iterable[Ask], steptime: StepTime, *, asynchronous: bool = True) -> None:
+        recorder = Recorder(steptime)
+        core = Core(Scheduler(limits), recorder, asynchronous=asynchronous, lazy=True)
+        self.played = play(core, asks)
+        ended = np.array(core._ends, dtype=np.int64)  # noqa: SLF001 - nobody else wants all of them
+        self._ends, self._which, self._share = _stretches(recorder.steps[: len(ended)])
+        took = np.rint(self._durations(steptime) * NS)
+        self._met = np.searchsorted(ended, self.played.asked, side="right")
+        self._first = np.searchsorted(ended, self.played.first)
+        self._last = np.searchsorted(ended, self.played.last)
+        self._left = np.clip((ended[self._met] - self.played.asked) / took[self._met], 0.0, 1.0)
+        """Share of the running step that was still to come."""
+
+    def timed(self, steptime: StepTime) -> Played:
+        """Arrivals at their own times, first and last tokens where these step times put them."""
+        took = self._durations(steptime) * NS
+        clock = np.cumsum(took)
+        waited = clock[self._first] - clock[self._met] + self._left * took[self._met]
+        first = self.played.asked + np.rint(waited).astype(np.int64)
+        ran = np.rint(clock[self._last] - clock[self._first]).astype(np.int64)
+        return replace(self.played, first=first, last=first + ran)
+
+    def _durations(self, steptime: StepTime) -> NDArray[np.float64]:
+        return _durations(steptime, self._ends, self._which, self._share)
+
+
+def _durations(
+    steptime: StepTime,
+    ends: list[tuple[Plain | Step, Plain | Step]],
+    which: NDArray[np.int64],
+    share: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Seconds of each step."""
+    first = np.array([_seconds(steptime, a) for a, _ in ends])
+    last = np.array([_seconds(steptime, b) if b is not a else np.nan for a, b in ends])
+    last = np.where(np.isnan(last), first, last)
+    took: NDArray[np.float64] = first[which] + (last - first)[which] * share
+    return took
 
 
 def _seconds(steptime: StepTime, step: Plain | Step) -> float:

@@ -2,7 +2,8 @@
 
 What each prompt consisted of is not recorded, but how much of it the engine found in its cache is. So prompts are made
 up that share exactly that: the cached part of a call repeats an earlier prompt (with its output) of the same thread
-or, failing that, of any.
+or, failing that, of any. The pool is made large enough to keep everything, so that what was evicted shows in the
+recorded hits alone. A run in which requests waited for KV cache is therefore no good for a calibration.
 """
 
 from pathlib import Path
@@ -22,7 +23,6 @@ from windtunnel.traces.errors import UsageError
 _FLAGS = {
     "cache_config.block_size": "block-size",
     "cache_config.cache_dtype": "kv-cache-dtype",
-    "cache_config.num_gpu_blocks": "num-gpu-blocks-override",
     "model_config.max_model_len": "max-model-len",
     "parallel_config.tensor_parallel_size": "tensor-parallel-size",
     "scheduler_config.max_num_batched_tokens": "max-num-batched-tokens",
@@ -46,10 +46,12 @@ def read_run_folder(path: Path, gpu: str | None = None, model: str | None = None
     folder = RunFolder.open(path)
     flags, gpu, model = _flags(path, folder.run, gpu, model)
     calls = [event for event in folder.events() if isinstance(event, CallEnd)]
-    usable = sorted((call for call in calls if _usable(call)), key=lambda call: call.t_sent or 0)
+    usable = sorted((call for call in calls if _usable(call)), key=lambda call: (call.t_sent or 0, call.agent))
     if not usable:
         raise UsageError(f"{path} has no completed call with its times: give a run that went on for longer.")
     asks = _asks(usable)
+    room = sum(len(ask.prompt) + ask.output for ask in asks) // 16 + 2 * len(asks)
+    flags = (*flags, "--num-gpu-blocks-override", str(room))
     times = np.array([(call.t_sent, call.t_first, call.t_last) for call in usable], dtype=np.int64)
     none = np.zeros(len(asks), dtype=np.int64)
     seen = Played(
@@ -71,8 +73,15 @@ def read_run_folder(path: Path, gpu: str | None = None, model: str | None = None
         gpu=gpu,
         model=model,
         source=str(path),
+        client_side=not _emulated(folder.run),
         seen=seen,
     )
+
+
+def _emulated(run: dict[str, Any]) -> bool:
+    """An emulator's times are those of its steps, with next to nothing around them."""
+    engine = run.get("engine")
+    return isinstance(engine, dict) and bool(engine.get("emulated"))
 
 
 def _usable(call: CallEnd) -> bool:

@@ -11,7 +11,7 @@ import numpy as np
 from windtunnel.simulator.emulator.replay import Floats
 
 _STEP = 0.01
-"""Of a logarithm, for the slopes: below it a schedule that changes with the times is noise."""
+"""Of a logarithm, for the slopes."""
 _REACH = 0.7
 """Most that a logarithm moves at once."""
 
@@ -21,14 +21,14 @@ def solve(
     start: Mapping[str, float],
     spread: Mapping[str, float],
     *,
+    begin: Mapping[str, float] | None = None,
     rounds: int = 20,
     enough: float = 1e-3,
-    costly: bool = False,
 ) -> dict[str, float]:
     """The constants named in `spread` that make `residuals` small; those of `start` otherwise.
 
-    `spread` is how far, as a logarithm, each may lie from its start at the cost of one unit of residual. Where
-    residuals are `costly` the slopes are taken once and corrected by what each move showed (Broyden).
+    `spread` is how far, as a logarithm, each may lie from its start at the cost of one unit of residual. The search
+    begins at `begin`, where that is given.
     """
     names = list(spread)
     origin = np.log([start[name] for name in names])
@@ -38,35 +38,45 @@ def solve(
         values = dict(start) | dict(zip(names, np.exp(x).tolist(), strict=True))
         return np.concatenate([np.asarray(residuals(values), dtype=np.float64), (x - origin) / width])
 
-    x, damping = origin.copy(), 1e-2
+    x = np.log([(begin or start)[name] for name in names])
+    damping = 1e-2
     rest = all_residuals(x)
-    cost = _cost(rest)
-    slopes: Floats | None = None
+    cost = _cost(rest, len(names))
     for _ in range(rounds):
-        if slopes is None or not costly:
-            slopes = np.column_stack([(all_residuals(x + _STEP * unit) - rest) / _STEP for unit in np.eye(len(x))])
+        slopes = np.column_stack([(all_residuals(x + _STEP * unit) - rest) / _STEP for unit in np.eye(len(x))])
         weight = (1 + rest**2) ** -0.25
+        weight[-len(names) :] = 1.0
         weighted, target = slopes * weight[:, None], rest * weight
         square = weighted.T @ weighted
         for _ in range(6):
             move = np.linalg.solve(square + damping * np.diag(np.diag(square)), -weighted.T @ target)
             moved = x + np.clip(move, -_REACH, _REACH)
             tried = all_residuals(moved)
-            if costly:
-                went = moved - x
-                slopes = slopes + np.outer(tried - rest - slopes @ went, went) / float(went @ went)
-            if _cost(tried) < cost:
+            if _cost(tried, len(names)) < cost:
                 damping /= 3
                 break
             damping *= 4
         else:
             break
-        gained = cost - _cost(tried)
-        x, rest, cost = moved, tried, _cost(tried)
+        gained = cost - _cost(tried, len(names))
+        x, rest, cost = moved, tried, cost - gained
         if gained < enough * cost:
             break
     return dict(start) | dict(zip(names, np.exp(x).tolist(), strict=True))
 
 
-def _cost(residuals: Floats) -> float:
-    return float(np.sum(np.sqrt(1 + residuals**2) - 1))
+def loss(
+    residuals: Sequence[float] | Floats,
+    values: Mapping[str, float],
+    start: Mapping[str, float],
+    spread: Mapping[str, float],
+) -> float:
+    """What `solve` makes small."""
+    strayed = [np.log(values[name] / start[name]) / width for name, width in spread.items()]
+    return _cost(np.concatenate([np.asarray(residuals, dtype=np.float64), strayed]), len(strayed))
+
+
+def _cost(residuals: Floats, priors: int) -> float:
+    """Large residuals count by their size, the last ones, of the priors, by their square."""
+    data, strayed = residuals[:-priors], residuals[-priors:]
+    return float(np.sum(np.sqrt(1 + data**2) - 1) + np.sum(strayed**2) / 2)

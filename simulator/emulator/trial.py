@@ -10,7 +10,7 @@ from windtunnel.simulator.emulator.flags import Settings, parse
 from windtunnel.simulator.emulator.measured import Case, Closed, Open
 from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.replay import NS, Accepting, Fill, Floats, Played, play
-from windtunnel.simulator.emulator.retime import Schedule
+from windtunnel.simulator.emulator.retime import Frozen, Schedule
 from windtunnel.simulator.emulator.scheduler import Scheduler
 from windtunnel.simulator.emulator.steptime import StepTime
 
@@ -25,6 +25,7 @@ class Trial:
         self.settings: Settings = parse(list(case.flags), dict(case.environ))
         self._schedule: Schedule | None = None
         self._twin: Trial | None = None
+        self._frozen: Frozen | None = None
 
     def share(self, other: "Trial") -> None:
         """Use the schedule of another trial of the same flags and load."""
@@ -35,6 +36,8 @@ class Trial:
         """The case's requests as they go with these constants; None: those of the tables."""
         settings, load = self.settings, self.case.load
         steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=reached, figures=figures)
+        if self._frozen is not None:
+            return self._frozen.timed(steptime)
         if isinstance(load, Open) or settings.speculation is not None:
             return self._directly(steptime)
         if self._twin is not None:
@@ -51,6 +54,18 @@ class Trial:
             )
         return self._schedule.timed(steptime)
 
+    def freeze(self, reached: Reached) -> None:
+        """From here on a recorded run's steps are those that these constants give, only their times change."""
+        if isinstance(self.case.load, Open) and self.settings.speculation is None:
+            self._frozen = None
+            steptime = StepTime(self.settings.gpu, self.settings.model, self.settings.mode, reached=reached)
+            self._frozen = Frozen(
+                self.settings.limits, self.case.load.asks, steptime, asynchronous=self.settings.asynchronous
+            )
+
+    def thaw(self) -> None:
+        self._frozen = None
+
     def _directly(self, steptime: StepTime) -> Played:
         """Played anew: what is in a step depends on how long steps take, or on what is accepted."""
         settings, load, wanted = self.settings, self.case.load, self.settings.speculation
@@ -66,11 +81,16 @@ class Trial:
         """The case's metrics, in the units they were measured in."""
         return self.metrics(self.played(reached, figures), reached or self.settings.gpu.reached)
 
+    def as_seen(self, played: Played, reached: Reached) -> Played:
+        """With what a client waits beside the engine's steps, where the case's times are a client's."""
+        if not self.case.client_side:
+            return played
+        outside = reached.request_ms / 1e3 + played.prompt * reached.prompt_us / 1e6
+        return replace(played, asked=played.asked - np.rint(outside * NS).astype(np.int64))
+
     def metrics(self, played: Played, reached: Reached) -> dict[str, float]:
         case, load = self.case, self.case.load
-        if case.client_side:
-            outside = reached.request_ms / 1e3 + played.prompt * reached.prompt_us / 1e6
-            played = replace(played, asked=played.asked - np.rint(outside * NS).astype(np.int64))
+        played = self.as_seen(played, reached)
         known = statistics(played) if isinstance(load, Open) else _means(played, load)
         return {metric: known[metric] for metric in case.measured if metric in known}
 
