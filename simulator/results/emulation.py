@@ -43,6 +43,13 @@ def of_run(run: dict[str, Any]) -> Emulation | None:
     )
 
 
+def announced(emulation: dict[str, Any] | None) -> str:
+    """What a run says of an emulated engine before it begins."""
+    found = of_run({"engine": {"emulated": True, "emulation": emulation}})
+    told = in_words(found) if found is not None else ""
+    return f"EMULATED, nothing of this is measured{': ' if told else ''}{told}"
+
+
 def in_words(emulation: Emulation) -> str:
     """One line for people: `vLLM 0.32.0's rules, H200, Qwen3-32B; uncalibrated, times +-20%; unverified: gpu`."""
     rules = f"{emulation.vllm}'s rules" if emulation.vllm else ""

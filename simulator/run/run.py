@@ -18,6 +18,7 @@ from windtunnel.agents.clock import RealClock
 from windtunnel.simulator.engines.base import detect, open_session, root_of
 from windtunnel.simulator.engines.launch import EMULATOR, GRACE_S, Launched, expand
 from windtunnel.simulator.engines.patience import patiently
+from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
@@ -163,6 +164,8 @@ class Run:
                 adapter = await detect(root, session)
                 resolved = await adapter.probe(session, root, self.config.model)
             talk(f"engine: {resolved.name} {resolved.version or ''}  model {resolved.model}")
+            if resolved.emulated:
+                talk(announced(resolved.emulation))
             link = Link(session, root, adapter, resolved)
             prepared = await prepare_run(self.config, self.loaded.traces, link, run_id=self.run_id, talk=talk)
             if writer is None:
@@ -212,7 +215,7 @@ class Run:
             reader=workers,
         )
         self._driver, self.folder = driver, writer.path  # from here on an interrupt ends the run and keeps it
-        plain = PlainProgress(sys.stderr, self.config.agents)
+        plain = PlainProgress(sys.stderr, self.config.agents, clock="emulated " if resolved.emulated else "")
         writer.subscribe(plain)
         plain.enabled = not self.screen
         scraper = Scraper(link.session, root, link.adapter.metric_names) if resolved.capabilities.metrics else None

@@ -117,6 +117,12 @@ def speeds_up(rig):
     rig.answer = lambda asked: Answer(first_s=max(0.1, 4.0 - asked.t / NS / 30))
 
 
+def is_no_fast_machine(rig):
+    rig.server.version = "0.32.0+windtunnel.emulator"
+    rig.server.emulation = {"emulated": True, "error_bar": 0.2}
+    rig.server.late = 0.06
+
+
 def counts_other_tokens(rig):
     rig.answer = lambda asked: Answer(prompt=len(asked.prompt) * 5 // 4)
 
@@ -146,6 +152,7 @@ PROVOKED = {
     "gpu_throttling": Provoked(throttles),
     "other_gpu_process": Provoked(shares_its_gpu),
     "trend": Provoked(speeds_up, dials={"duration_s": 120.0, "agents": 8}),
+    "emulator_late": Provoked(is_no_fast_machine),
     "prompt_lengths": Provoked(counts_other_tokens),
     "engine_gone": Provoked(goes_away, beside=("run_failed", "failures"), live=False),
     "worker_gone": Provoked(loses_a_worker, beside=("run_failed",), dials={"workers": 2}, live=False),

@@ -95,13 +95,21 @@ class Server(FakeEngine):
         self.served = 5000
         """Tokens generated before the run."""
         self.kv = 0.4
+        self.late: float | None = None
+        """Of an emulator: by what share of a step its tokens come too late; a second of steps passes between scrapes."""
+        self.steps = 0
         self.door = self.app()
         self.door.freeze()
 
     async def _metrics(self, _):
         client = self.client
         counted = (client.prompt_tokens, self.served + client.generated_tokens)
-        return web.Response(text=PAGE % (client.in_flight, self.kv, *counted))
+        page = PAGE % (client.in_flight, self.kv, *counted)
+        if self.late is not None:
+            self.steps += 1
+            page += f"windtunnel:step_seconds_total {self.steps}\n"
+            page += f"windtunnel:step_behind_seconds_total {self.steps * self.late}\n"
+        return web.Response(text=page)
 
     @asynccontextmanager
     async def request(self, verb, url, *, data=None, headers=None):
