@@ -15,7 +15,7 @@ from windtunnel.simulator.emulator.step import Limits
 
 
 class Course:
-    __slots__ = ("_depth", "_prompt", "_width", "gains", "last", "path", "start")
+    __slots__ = ("_counted", "_depth", "_prompt", "_width", "gains", "last", "path", "start")
 
     def __init__(self, request: Request, limits: Limits, depth: int, start: int) -> None:
         """`depth`: steps in flight when a step is decided, itself included; `start`: number of the course's step 1."""
@@ -29,13 +29,18 @@ class Course:
             self.path.append(at)
         self.gains = [after - before for before, after in pairwise(self.path)]
         self._prompt = request.prompt_tokens
-        self._depth = depth
+        self._depth = self._counted = depth
         self._width = 1 + drafts
         room = limits.max_model_len - depth * self._width - self._prompt
         self.last = min(len(self.path) - 2, bisect_right(self.path, room))
         """The step that has to be walked through again: the end is near."""
         if depth > 1:
             self.last = min(self.last, bisect_left(self.path, request.max_tokens - 1))
+
+    def verified(self, before: int) -> list[int]:
+        """Tokens that each verification brought, from where this was last asked to the step with number `before`."""
+        counted, self._counted = self._counted, before - self.start + self._depth
+        return self.gains[counted : self._counted]
 
     def context(self, step: int) -> int:
         """Tokens that attention reads for the request in a step of the course."""

@@ -100,11 +100,13 @@ class Parking:
         waiting = self._returns.pop(number, ()) if self._returns else ()
         return [(r, r.preemptions, -1) for r in waiting if r.parked and r.returns_at == number]
 
-    def offer(self, request: Request) -> None:
-        """Such a block becomes findable."""
+    def offer(self, request: Request, number: int) -> None:
+        """Step `number` returns, and such a block becomes findable."""
         request.returns_at = -1
         self._settle(request)
         self._scheduler.kv.cache(request, request.computed - request.placeholders)
+        assert request.course is not None
+        self._follow(request, request.course, number + self._depth - 1)
 
     def _cuts(self, budget: int, threshold: int, slots: int) -> bool:
         """Whether a request awake would have to share the budget with a parked one that is behind it."""
@@ -179,6 +181,7 @@ class Parking:
         for one in self._scheduler.running if request is None else (request,):
             if one.parked:
                 self._settle(one)
+                self._count(one)
 
     def _park(self, request: Request, number: int, quiet: int) -> None:
         request.parked = True
@@ -228,7 +231,6 @@ class Parking:
                 at = start - request.course.start + self._depth
                 each = request.course.gains[at : at + returned]
                 brought = sum(each)
-                scheduler.counters.all_verified(each, self._drafts)
                 request.counts += each
             else:
                 request.counts += [1] * returned
@@ -237,6 +239,13 @@ class Parking:
         request.computed += scheduled * width - returned * width + brought
         request.placeholders += (scheduled - returned) * width
         request.in_flight += (scheduled - returned) * width
+
+    def _count(self, request: Request) -> None:
+        """What of its drafts was verified, as far as it is settled."""
+        if (course := request.course) is not None:
+            verified = course.verified(request.returned_from)
+            if verified:
+                self._scheduler.counters.all_verified(verified, self._drafts)
 
     def _wake(self, request: Request) -> None:
         """Out of the parked ones, at the end of the last scheduled step; it has been settled."""
@@ -256,6 +265,7 @@ class Parking:
 
     def _show(self, request: Request) -> None:
         """Steps in flight name it from now on."""
+        self._count(request)
         request.parked = request.rising = False
         request.course = None
         for step in self._scheduler.flying:

@@ -104,7 +104,7 @@ class Scheduler:
             if request.finished is not None:
                 continue
             if request.parked and parking is not None and drafts < 0:
-                parking.offer(request)
+                parking.offer(request, step.number)
                 continue
             first = not request.output
             # Output that was in flight when its request was preempted is still delivered; the bookkeeping began anew.

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -74,13 +75,12 @@ def eager(core: Core, asks: list[tuple[int, Request]], aborts: dict[int, str]) -
             got[o.request.key].append((turn.ended, o.tokens))
         return [o.request for o in turn.outputs if o.finished]
 
-    drive(core, asks, aborts, lambda until: turn())
+    got["known"] = drive(core, asks, aborts, lambda until: turn())
     return got
 
 
 def lazy(core: Core, asks: list[tuple[int, Request]], aborts: dict[int, str]) -> dict[str, list[Any]]:
-    drive(core, asks, aborts, core.run)
-    got = {}
+    got = {"known": drive(core, asks, aborts, core.run)}
     for _, request in asks:
         given = core.collect(request)
         tokens = iter(given.tokens)
@@ -95,19 +95,30 @@ def drive(
     asks: list[tuple[int, Request]],
     aborts: dict[int, str],
     advance: Callable[[int], list[Request]],
-) -> None:
+) -> list[Any]:
+    """Play to the end; what was known at each arrival and abort."""
     by_key = {request.key: request for _, request in asks}
+    known: list[Any] = []
     events = sorted([*((at, 0, r.key) for at, r in asks), *((at, 1, key) for at, key in aborts.items())])
     while events or core.due is not None:
         upcoming = events[0][0] if events else FAR
         if core.due is None or upcoming < core.due:
             at, kind, key = events.pop(0)
+            known.append(snapshot(core.scheduler))
             if kind == 0:
                 core.submit(by_key[key], at)
             else:
                 core.abort(by_key[key])
             continue
         advance(upcoming - 1)
+    return known
+
+
+def snapshot(scheduler: Scheduler) -> tuple[Any, ...]:
+    if scheduler.parking is not None:
+        scheduler.parking.settle()
+    running = [(r.key, r.known, r.computed, r.placeholders, r.in_flight) for r in scheduler.running]
+    return deepcopy(scheduler.counters), running, scheduler.pool.usage
 
 
 def state(core: Core, asks: list[tuple[int, Request]]) -> dict[str, Any]:
