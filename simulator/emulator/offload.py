@@ -35,6 +35,12 @@ class HostTier:
         readers = self._pieces.get(key)
         return "missing" if readers is None else "coming" if readers == _WRITING else "there"
 
+    def prefix(self, keys: Sequence[int]) -> tuple[int, bool]:
+        """How many of `keys` are there from the first on, and whether one of these is still being written."""
+        readers = list(map(self._pieces.get, keys))
+        count = readers.index(None) if None in readers else len(readers)
+        return count, _WRITING in readers[:count]
+
     def store(self, keys: Sequence[int]) -> list[int] | None:
         """Make room for those of `keys` that are missing: these are to be written. None where there is no room."""
         pieces = self._pieces
@@ -142,14 +148,10 @@ class OffloadKv(KvCache):
         traced = self._traced.setdefault(request, Traced())
         if traced.busy:
             return Hit(local.tokens, local.blocks, waits=True)
-        start, size, more, coming = local.tokens // self._size, self._size, 0, False
-        for key in request.hashes[start : request.known // size]:
-            state = self.host.state(key)
-            if state == "missing":
-                break
-            coming |= state == "coming" or key in self._loading
-            more += 1
-        return Hit(local.tokens, local.blocks, external=more * size, waits=coming and more > 0)
+        keys = request.hashes[local.tokens // self._size : request.known // self._size]
+        more, coming = self.host.prefix(keys)
+        coming = coming or not self._loading.isdisjoint(keys[:more])
+        return Hit(local.tokens, local.blocks, external=more * self._size, waits=coming)
 
     def load(self, request: Request, hit: Hit, others: Iterable[Request], *, beside: bool) -> bool:
         """Begin the load of what the host has of a waiting request; False where its blocks find no room.
@@ -215,6 +217,8 @@ class OffloadKv(KvCache):
         self._ended.clear()
 
     def _store(self, request: Request, traced: Traced) -> None:
+        if (traced.stored + 1) * self._size > request.prompt_tokens:
+            return
         full = min(request.computed, request.known, request.prompt_tokens) // self._size
         keys = request.hashes[traced.stored : full]
         if not keys:
