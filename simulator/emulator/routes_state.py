@@ -10,6 +10,7 @@ from aiohttp import web
 from windtunnel.simulator.emulator.assumptions import assumptions
 from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings
+from windtunnel.simulator.emulator.profile import Profile
 from windtunnel.simulator.emulator.routes_generate import answer
 from windtunnel.simulator.emulator.steptime import ERROR_BAR
 
@@ -141,6 +142,12 @@ def describe(settings: Settings) -> dict[str, Any]:
     }
 
 
+def _error(profile: Profile) -> float:
+    """Of runs that the profile was not fitted to, where there were any."""
+    error = profile.error
+    return error.in_sample if error.held_out is None else error.held_out
+
+
 def _speculative(settings: Settings) -> dict[str, Any] | None:
     drafted = settings.speculation
     return None if drafted is None else {"method": drafted.method, "num_speculative_tokens": drafted.k}
@@ -148,6 +155,7 @@ def _speculative(settings: Settings) -> dict[str, Any] | None:
 
 def labels(settings: Settings) -> dict[str, Any]:
     """What every result of this engine must be labelled with."""
+    profile = settings.profile
     return {
         "emulated": True,
         "emulates": f"vLLM {VLLM_VERSION}",
@@ -155,10 +163,10 @@ def labels(settings: Settings) -> dict[str, Any]:
         "gpu_source": settings.gpu.source,
         "model": settings.model.name,
         "model_source": settings.model.source,
-        "fit": settings.reached.fit,
-        "calibrated": settings.profile is not None,
+        "fit": settings.reached.fit if profile is None else profile.label,
+        "calibrated": profile is not None,
         "unverified": list(settings.unverified),
-        "error_bar": ERROR_BAR if settings.profile is None else None,
+        "error_bar": ERROR_BAR if profile is None else _error(profile),
         "assumptions": [
             {"name": name, "value": value, "source": source} for name, value, source in assumptions(settings)
         ],
