@@ -77,7 +77,7 @@ class Parking:
                 continue
             request.alarm = -1
             self._settle(request)
-            if number < request.course.start - 1 + request.course.last if request.course else self._ahead(request) >= 0:
+            if number < request.wakes_at:
                 looks.append(request)
                 if request.rising and request.computed >= self._limits.window:
                     request.rising = False
@@ -91,7 +91,7 @@ class Parking:
     def looked(self, request: Request, number: int) -> None:
         """Its blocks were seen to in step `number`: it goes on."""
         if request.course is None:
-            self._await(request, number + 1 + self._quiet(request))
+            self._await(request, number + 1 + self._quiet(request, request.wakes_at - number - 1))
         else:
             self._follow(request, request.course, number)
 
@@ -159,9 +159,10 @@ class Parking:
             # One step less is in flight after an engine that had nothing to schedule ahead.
             full = request.placeholders == self._depth * self._width
             if full and request.steady >= _STEADY and request.proposes is None:
-                quiet = self._chart(request, step.number) if self._drafts else self._quiet(request)
+                ahead = self._chart(request, step.number) if self._drafts else self._ahead(request)
+                quiet = ahead if self._drafts else self._quiet(request, ahead)
                 if quiet >= _WORTH:
-                    self._park(request, step.number, quiet)
+                    self._park(request, step.number, ahead, quiet)
 
     # One request.
 
@@ -181,11 +182,13 @@ class Parking:
         for one in self._scheduler.running if request is None else (request,):
             if one.parked:
                 self._settle(one)
-                self._count(one)
+                self._note(one)
 
-    def _park(self, request: Request, number: int, quiet: int) -> None:
+    def _park(self, request: Request, number: int, ahead: int, quiet: int) -> None:
+        """For `ahead` steps after step `number`, where `quiet` ones are without a look at its blocks."""
         request.parked = True
-        request.returned_from = number + 1
+        request.wakes_at = number + 1 + ahead
+        request.returned_from = request.noted_from = number + 1
         self.awake.remove(request)
         self.count += 1
         self.context += request.computed
@@ -229,23 +232,25 @@ class Parking:
             request.returned_from = scheduler.returned
             if request.course is not None:
                 at = start - request.course.start + self._depth
-                each = request.course.gains[at : at + returned]
-                brought = sum(each)
-                request.counts += each
-            else:
-                request.counts += [1] * returned
-            request.steps.extend(range(start, scheduler.returned))
+                brought = sum(request.course.gains[at : at + returned])
             request.append(brought)
         request.computed += scheduled * width - returned * width + brought
         request.placeholders += (scheduled - returned) * width
         request.in_flight += (scheduled - returned) * width
 
-    def _count(self, request: Request) -> None:
-        """What of its drafts was verified, as far as it is settled."""
-        if (course := request.course) is not None:
-            verified = course.verified(request.returned_from)
-            if verified:
-                self._scheduler.counters.all_verified(verified, self._drafts)
+    def _note(self, request: Request) -> None:
+        """Which steps brought it tokens and how many, and what of its drafts was verified, as far as it is settled."""
+        start, stop = request.noted_from, request.returned_from
+        if start == stop:
+            return
+        request.noted_from = stop
+        request.steps.extend(range(start, stop))
+        if request.course is None:
+            request.counts += [1] * (stop - start)
+        else:
+            gains = request.course.verified(stop)
+            request.counts += gains
+            self._scheduler.counters.all_verified(gains, self._drafts)
 
     def _wake(self, request: Request) -> None:
         """Out of the parked ones, at the end of the last scheduled step; it has been settled."""
@@ -265,7 +270,7 @@ class Parking:
 
     def _show(self, request: Request) -> None:
         """Steps in flight name it from now on."""
-        self._count(request)
+        self._note(request)
         request.parked = request.rising = False
         request.course = None
         for step in self._scheduler.flying:
@@ -273,20 +278,20 @@ class Parking:
                 step.add(request, self._width, self._drafts)
                 insort(step.sampling, (request, request.preemptions, self._drafts), key=_place)
 
-    def _quiet(self, request: Request) -> int:
-        """In how many steps after the one being decided nothing happens to a request but that it decodes."""
+    def _quiet(self, request: Request, ahead: int) -> int:
+        """In how many steps of `ahead` after the one being decided nothing happens but that a request decodes."""
         room, kept, until = self._scheduler.kv.bounds(request)
         known = request.known
-        return max(min(self._ahead(request), room - known - self._depth + 1, kept - known, until - known - 1), 0)
+        if request.computed < self._limits.window:
+            ahead = min(ahead, self._limits.window - request.computed)
+        return max(min(ahead, room - known - self._depth + 1, kept - known, until - known - 1), 0)
 
     def _ahead(self, request: Request) -> int:
-        """The same but for its blocks; negative if the step being decided is itself not like the one before."""
+        """In how many steps it goes on, whatever happens to its blocks."""
         limits, done = self._limits, len(request.output)
         ahead = min(request.ends - done - 2, limits.max_model_len - request.known - self._depth)
         if self._depth > 1:
             ahead = min(ahead, request.max_tokens - done - 2)
-        if request.computed < limits.window:
-            ahead = min(ahead, limits.window - request.computed)
         return ahead
 
     def _chart(self, request: Request, number: int) -> int:
@@ -300,7 +305,7 @@ class Parking:
         if request.course.last <= _WORTH:
             request.course = None
             return 0
-        return request.course.last
+        return request.course.last - 1
 
 
 def _order(request: Request) -> int:

@@ -66,6 +66,7 @@ class Request:
         "known",
         "last_at",
         "max_tokens",
+        "noted_from",
         "order",
         "output",
         "parked",
@@ -86,6 +87,7 @@ class Request:
         "steady",
         "steps",
         "taken",
+        "wakes_at",
     )
 
     def __init__(
@@ -150,8 +152,10 @@ class Request:
         """Steps without a gap between them that were decode steps with all their drafts."""
         self.alarm = self.returns_at = -1
         """Numbers of the steps in which something happens to it again: when it is decided, when it returns."""
-        self.scheduled_from = self.returned_from = 0
-        """Numbers of the first steps that are not booked as scheduled, as returned."""
+        self.wakes_at = -1
+        """Number of the step in which it has to be walked through again."""
+        self.scheduled_from = self.returned_from = self.noted_from = 0
+        """Numbers of the first steps that are not booked as scheduled, as returned, in `steps` and `counts`."""
         self.course: Course | None = None
         """With drafts: how it goes on."""
         self.steps: list[int] = []
