@@ -88,7 +88,9 @@ def _layers(model: Model, mode: Mode, hybrid: bool) -> list[Layers]:
 def _drafted(speculation: Speculation, model: Model, mode: Mode) -> Layers:
     draft = speculation.draft
     each = draft.kv_bytes / draft.layers * model.kv_share(mode.kv_dtype) / model.kv_shards(mode.tensor_parallel)
-    return Layers("full", draft.layers, token_bytes=int(each), drafts=speculation.drops_last_block)
+    # vLLM tells the layers of multi-token prediction by their place; an EAGLE model's it does not tell from the others.
+    marked = speculation.method == "mtp" and speculation.drops_last_block
+    return Layers("full", draft.layers, token_bytes=int(each), drafts=marked)
 
 
 def pool_of(plan: Layout, blocks: int, *, wanted: int | None, longest: int, in_flight: int, auto: bool) -> Pool:
