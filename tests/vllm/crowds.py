@@ -125,6 +125,13 @@ async def lock_step(client: Asks, agents: int = 8, turns: int = 3) -> None:
         prompts = [prompt + answer.ids + words(rng, 130) for prompt, answer in zip(prompts, answers, strict=True)]
 
 
+async def too_many(client: Asks) -> None:
+    """Twelve short prompts that are all let in, and long answers for which there is no room: preemption after preemption."""
+    rng = np.random.default_rng(7)
+    prompts = [words(rng, 150 + 15 * n) for n in range(12)]
+    await asyncio.gather(*(client.ask(prompt, 420) for prompt in prompts))
+
+
 async def forks(client: Asks) -> None:
     """Four sub-agents go on from one context at the same time, twice, while their parent goes on as well."""
     rng = np.random.default_rng(3)
@@ -176,6 +183,7 @@ async def ends(client: Asks) -> None:
 CROWDS: dict[str, Crowd] = {
     "one agent": one_agent,
     "eight agents in lock-step": lock_step,
+    "more answers than fit": too_many,
     "forked prefixes": forks,
     "duplicates in flight": duplicates,
     "aborted requests": aborts,

@@ -313,7 +313,7 @@ def test_the_emulator_counts_alike_over_http(beside: Servers, emulator: str, rep
         crowd_alike_over_http(beside(blocks=FEW), emulator, name)
 
 
-@pytest.mark.parametrize("name", ["eight agents in lock-step", "ends by length and stop"])
+@pytest.mark.parametrize("name", ["more answers than fit", "ends by length and stop"])
 def test_counts_equal_with_ngram_speculation(beside: Servers, report: Report, name: str) -> None:
     crowd_alike(beside(blocks=FEW, drafts=3), name, f"n-gram 3, {FEW} blocks", report)
 
@@ -338,7 +338,7 @@ def test_full_counts_equal(beside: Servers, report: Report, tmp_path: Path, sett
     if case in CROWDS:
         crowd_alike(server, case, settings, report)
     else:
-        run_alike(server, tmp_path, case, settings, report, "--agents", "8", "--calls", "48")
+        run_alike(server, tmp_path, case, settings, report, "--agents", "8", "--calls", "32")
 
 
 @pytest.mark.parametrize("api", ["tokens", "chat"])
