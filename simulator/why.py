@@ -121,7 +121,7 @@ def _label(trace: Trace) -> str:
 def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str]]:
     folder = RunFolder.open(path)
     traces, notes = _replayed(folder)
-    breaks = {(t.header.id, b.call): b for t in traces for b in find(t).breaks}
+    breaks = _breaks(traces)
     problems: list[Problem] = []
     engine = folder.run.get("engine")
     unit = engine.get("block_size") if isinstance(engine, dict) else None
@@ -146,6 +146,16 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
         "problems": [*notes, *problems],
     }
     return data, _run_lines(path, report, found, breaks, paper, limit)
+
+
+def breaks_of(folder: RunFolder) -> tuple[dict[tuple[str, int], Break], list[Problem]]:
+    """Where the traces that a run replayed broke their own prefixes, by trace id and call."""
+    traces, notes = _replayed(folder)
+    return _breaks(traces), notes
+
+
+def _breaks(traces: Sequence[Trace]) -> dict[tuple[str, int], Break]:
+    return {(t.header.id, b.call): b for t in traces for b in find(t).breaks}
 
 
 def _run_lines(

@@ -26,17 +26,6 @@ DEFAULT = (
     "makespan_s.p50",
     "stall_s_per_agent",
 )
-HIGHER = frozenset(
-    (
-        "output_tokens_per_s",
-        "prompt_tokens_per_s",
-        "sessions_per_hour",
-        "session_equivalents_per_hour",
-        "cache_hit_ratio",
-        "slo.share",
-    )
-)
-"""Of all others, less is better."""
 _STATISTICS = ("mean", "p50", "p90", "p99", "max")
 _PAIRED: Mapping[str, Callable[[CallEnd], float | None]] = {
     "ttft_s": of_call.ttft_s,
@@ -58,7 +47,9 @@ class Metric(Struct, frozen=True):
 
     @property
     def better(self) -> Better:
-        return "higher" if str(self) in HIGHER else "lower"
+        if self.name == "slo":
+            return "higher"
+        return METRICS[self.name].better or "lower"
 
     @property
     def seconds(self) -> bool:

@@ -15,6 +15,7 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.working_set import working_set
 
 BINS = 240
 COLUMNS = 900
@@ -73,7 +74,7 @@ def gather(path: Path) -> Gathered:
             (sample.t / NS, None if sample.kv_usage is None or kv_tokens is None else sample.kv_usage * kv_tokens)
             for sample in tally.engine
         ],
-        working_set=_working_set(events, length),
+        working_set=working_set(events, length, BINS),
         kv_tokens=kv_tokens,
         latencies={
             name: np.sort([value for call in tally.window_calls if (value := figure(call)) is not None])
@@ -109,28 +110,6 @@ def _cover(bins: NDArray[np.float64], start: float, end: float) -> None:
     bins[first] += first + 1 - start
     bins[first + 1 : last] += 1
     bins[last] += end - last
-
-
-def _working_set(events: Iterable[Event], length: float) -> list[tuple[float, float]]:
-    """Context of every live session's threads, as of their last call: what the KV cache would have to hold."""
-    steps: list[tuple[int, int]] = []
-    held: dict[tuple[str, int], int] = {}
-    for event in events:
-        if isinstance(event, CallEnd) and of_call.completed(event):
-            context = (of_call.prompt_tokens(event) or event.expected_prompt_tokens) + (event.completion_tokens or 0)
-            key = (event.session, event.thread)
-            steps.append((of_call.ended_ns(event), context - held.get(key, 0)))
-            held[key] = context
-        elif isinstance(event, SessionEnd):
-            mine = [key for key in held if key[0] == event.session]
-            steps += [(event.t, -held.pop(key)) for key in mine]
-    edges = np.linspace(0, length, BINS + 1) * NS
-    times = np.array([t for t, _ in steps], dtype=np.float64)
-    growth = np.cumsum([change for _, change in steps]) if steps else np.zeros(0)
-    at = np.searchsorted(times, edges, side="right")
-    return [
-        (edge / NS, float(growth[i - 1]) if i else 0.0) for edge, i in zip(edges.tolist(), at.tolist(), strict=True)
-    ]
 
 
 def _lanes(events: Iterable[Event], agents: Sequence[int], end: int) -> list[tuple[int, list[tuple[int, int, str]]]]:

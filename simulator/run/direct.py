@@ -95,6 +95,7 @@ class Stream:
             cached_tokens=(request.hit or 0) if usage and ended else None,
             completion_tokens=tokens if told or (ids and tokens) else None,
             usage_reported=told,
+            queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.arrival) / 1e9,
             finish=request.finished if ended else None,
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
             token_ids=request.output if ids else (),

@@ -1,0 +1,161 @@
+"""`windtunnel diagnose`: where a run's time went, what holds it back, and what to try."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.agents.events import EngineSample, Event
+from windtunnel.simulator.engines.levers import KINDS, lever
+from windtunnel.simulator.results import breakdown, misses
+from windtunnel.simulator.results.bottleneck import Bottleneck, find
+from windtunnel.simulator.results.breakdown import WORDS, CallTime
+from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.why_text import Paper
+from windtunnel.simulator.results.working_set import working_set
+from windtunnel.simulator.why import breaks_of
+from windtunnel.traces.model import Problem
+
+POINTS = 60
+"""Of the working set over time."""
+BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+class Diagnosis(Struct, frozen=True, kw_only=True):
+    """`windtunnel diagnose --json`."""
+
+    run_dir: str
+    bottleneck: Bottleneck
+    lever: str | None
+    """What to try, in the engine's own flags."""
+    calls: tuple[CallTime, ...]
+    """Of the measured window."""
+    working_set: tuple[tuple[float, float], ...]
+    """(s since the run's start, tokens of context of all live sessions)."""
+    kv_tokens: int | None
+    emulated: bool
+    valid: bool
+
+
+def diagnose(path: Path) -> tuple[Diagnosis, Summary, list[Problem]]:
+    """Read a run folder and say what holds it back; UsageError where it is none."""
+    folder = RunFolder.open(path)
+    problems: list[Problem] = []
+    events: list[Event] = list(folder.events(problems))
+    tally = Tally(folder.run, events)
+    summary = folder.summary() or summarise(folder.run, events)
+    engine = folder.run.get("engine")
+    engine = engine if isinstance(engine, dict) else {}
+    breaks, notes = breaks_of(folder)
+    unit = engine.get("block_size")
+    unit = unit if isinstance(unit, int) and unit > 0 else 1
+    report = misses.read(events, unit, breaks, exact=folder.run.get("route") == "tokens")
+    caches = {(cache.session, cache.call): cache for cache in report.calls}
+    samples = [event for event in events if isinstance(event, EngineSample)]
+    calls = tally.window_calls or [call for call in tally.calls if not call.warmup]
+    times = breakdown.break_down(calls, samples, caches)
+    held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
+    settings = engine.get("resolved")
+    inside = tally.engine_in_window() or samples
+    found = find(
+        summary,
+        times,
+        inside,
+        working_set=max((tokens for _, tokens in held), default=None),
+        settings=settings if isinstance(settings, dict) else {},
+    )
+    return (
+        Diagnosis(
+            run_dir=str(path),
+            bottleneck=found,
+            lever=_lever(engine.get("name"), found.kind),
+            calls=tuple(times),
+            working_set=tuple(held),
+            kv_tokens=summary.engine.kv_tokens,
+            emulated=summary.emulated,
+            valid=summary.valid,
+        ),
+        summary,
+        [*problems, *notes],
+    )
+
+
+def _lever(engine: Any, kind: str) -> str | None:
+    known = next((name for name in KINDS if name == kind), None)
+    return lever(engine, known) if isinstance(engine, str) and known is not None else None
+
+
+def show(path: Path, *, limit: int, width: int | None, as_json: bool) -> int:
+    """Print the diagnosis."""
+    found, summary, problems = diagnose(path)
+    if as_json:
+        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        return 0
+    for problem in problems[:5]:
+        print(problem, file=sys.stderr)
+    terminal = sys.stdout.isatty()
+    colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    paper = Paper(width or max(60, shutil.get_terminal_size((100, 24)).columns), colour)
+    print("\n".join(lines(found, summary, paper, limit)))
+    return 0
+
+
+def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[str]:
+    """For people: the answer, its evidence, the parts, the working set, the slowest calls."""
+    neck = found.bottleneck
+    if not found.calls:
+        return [f"{found.run_dir}: no completed call says when its first token came; nothing can be diagnosed"]
+    head = f"{neck.words} holds this run back: {neck.share:.0%} of the calls' time."
+    out = [*paper.wrapped(head[0].upper() + head[1:], "")]
+    out += [line for text in neck.evidence for line in paper.wrapped(text, "  - ", "    ")]
+    if found.lever:
+        out += paper.wrapped(f"try {found.lever}", "  > ", "    ")
+    if found.emulated:
+        out.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+    if not found.valid:
+        out += paper.wrapped(f"the run is not valid: {', '.join(summary.invalid_reasons)}", "")
+    out += ["", f"{'where the time of ' + str(len(found.calls)) + ' calls went':<52}{'share':>7}{'mean':>11}"]
+    out += [_row(name, share, found) for name, share in neck.parts.items()]
+    out += _held(found)
+    slow = sorted(found.calls, key=lambda call: -call.seconds)[:limit]
+    if slow:
+        out += ["", "the slowest calls"]
+        out += [line for call in slow for line in _call(call, paper)]
+    return out
+
+
+def _row(name: str, share: float, found: Diagnosis) -> str:
+    mine = [part for call in found.calls for part in call.parts if part.name == name]
+    basis = "/".join(sorted({part.basis for part in mine}))
+    mean = sum(part.seconds for part in mine) / len(found.calls)
+    return f"  {WORDS[name]:<50}{share:>7.1%}{_seconds(mean):>11}  {basis}"
+
+
+def _held(found: Diagnosis) -> list[str]:
+    tokens = [value for _, value in found.working_set]
+    top = max([*tokens, found.kv_tokens or 0.0])
+    if not top:
+        return []
+    bars = "".join(BLOCKS[min(8, round(8 * value / top))] for value in tokens)
+    holds = f", the KV cache holds {found.kv_tokens:,}" if found.kv_tokens else ""
+    return ["", f"working set over the run: up to {max(tokens):,.0f} tokens{holds}", f"  {bars}"]
+
+
+def _call(call: CallTime, paper: Paper) -> list[str]:
+    parts = [
+        f"{WORDS[part.name]} {_seconds(part.seconds)}" + (f" ({part.cause})" if part.cause else "")
+        for part in sorted(call.parts, key=lambda part: -part.seconds)
+    ]
+    head = f"agent {call.agent + 1}, {call.session} thread {call.thread} call {call.call}, {_seconds(call.seconds)}: "
+    return paper.wrapped(head + "; ".join(parts), "  ", "    ")
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1000:,.0f} ms" if value < 1 else f"{value:,.1f} s"

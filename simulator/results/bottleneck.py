@@ -1,0 +1,168 @@
+"""What holds a run back, in one word with its evidence.
+
+The parts of all calls' time are given to what makes them: waiting in the queue to the batch limit or to a full KV
+cache, whichever the engine's own figures show; computing evicted tokens again to the KV cache; other prefill to
+compute; decoding to bandwidth. The largest is the bottleneck. Time of which nothing is known stays unknown.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from windtunnel.agents.events import EngineSample
+from windtunnel.simulator.results.breakdown import CallTime, shares
+from windtunnel.simulator.results.summary_model import Summary
+
+Kind = Literal["client", "kv_capacity", "batch", "prefill_budget", "prefill_compute", "decode", "unknown"]
+WORDS: dict[str, str] = {
+    "client": "the client",
+    "kv_capacity": "KV capacity",
+    "batch": "the batch limit",
+    "prefill_budget": "scheduling: the token budget of a step",
+    "prefill_compute": "prefill compute",
+    "decode": "decode bandwidth",
+    "unknown": "not known",
+}
+FULL = 0.85
+"""KV use above which a request that waits, waits for blocks."""
+AT_LIMIT = 0.98
+"""Of --max-num-seqs."""
+OFTEN = 0.3
+"""Of the scrapes in which somebody waited."""
+LOST = frozenset({"evicted", "preempted"})
+
+
+class Bottleneck(Struct, frozen=True, kw_only=True):
+    kind: Kind
+    words: str
+    share: float
+    """Of all calls' time."""
+    shares: dict[str, float]
+    """What each kind took; adds up to 1."""
+    parts: dict[str, float]
+    """The parts themselves."""
+    evidence: tuple[str, ...]
+
+
+def find(
+    summary: Summary,
+    times: Sequence[CallTime],
+    samples: Sequence[EngineSample],
+    *,
+    working_set: float | None,
+    settings: dict[str, Any],
+) -> Bottleneck:
+    """Of the measured window's calls and scrapes. `working_set`: its peak in tokens; `settings`: resolved ones."""
+    parts = shares(times)
+    waited = [s for s in samples if s.waiting]
+    queue_kind = _queue_kind(waited, settings, summary)
+    lost = _lost(times)
+    missed = parts.get("prefill_missed", 0.0)
+    given: dict[str, float] = {
+        "client": parts.get("client", 0.0) + parts.get("rate_cap", 0.0),
+        "kv_capacity": lost,
+        "prefill_compute": parts.get("prefill_new", 0.0)
+        + parts.get("prefill_diverged", 0.0)
+        + parts.get("held_up", 0.0)
+        + missed
+        - lost,
+        "decode": parts.get("decode", 0.0),
+        "unknown": 0.0,
+    }
+    waiting = parts.get("queue", 0.0)
+    given[queue_kind] = given.get(queue_kind, 0.0) + waiting
+    unknown = parts.get("first_token", 0.0)
+    # Where the queue was never seen to be empty, most of what is not known is queue.
+    share_waited = len(waited) / len(samples) if samples else 0.0
+    given["unknown" if share_waited < OFTEN else queue_kind] += unknown
+    late = {"client_lag", "client_cpu"} & set(summary.invalid_reasons)
+    if late:
+        given["client"] = max(given["client"], *given.values())
+    kind: Any = max(given, key=lambda name: given[name]) if times else "unknown"
+    return Bottleneck(
+        kind=kind,
+        words=WORDS[kind],
+        share=given[kind],
+        shares={name: value for name, value in sorted(given.items(), key=lambda item: -item[1]) if value > 0},
+        parts=parts,
+        evidence=tuple(_evidence(kind, summary, samples, waited, working_set, settings, parts, lost)),
+    )
+
+
+def _queue_kind(waited: Sequence[EngineSample], settings: dict[str, Any], summary: Summary) -> str:
+    """Why requests wait, by what the engine showed while some did."""
+    limit = settings.get("scheduler_config.max_num_seqs")
+    if not waited:
+        return "prefill_budget"
+    if isinstance(limit, int | float):
+        at_limit = sum((s.running or 0) >= AT_LIMIT * limit for s in waited) / len(waited)
+        if at_limit >= 0.5:
+            return "batch"
+    full = sum((s.kv_usage or 0) >= FULL for s in waited) / len(waited)
+    if full >= OFTEN or summary.engine.preemptions:
+        return "kv_capacity"
+    return "prefill_budget"
+
+
+def _lost(times: Sequence[CallTime]) -> float:
+    """Share of time that computing evicted or preempted tokens again took."""
+    whole = sum(time.seconds for time in times)
+    seconds = sum(
+        part.seconds
+        for time in times
+        for part in time.parts
+        if part.name == "prefill_missed" and any(word in part.cause for word in LOST)
+    )
+    return seconds / whole if whole else 0.0
+
+
+def _evidence(
+    kind: str,
+    summary: Summary,
+    samples: Sequence[EngineSample],
+    waited: Sequence[EngineSample],
+    working_set: float | None,
+    settings: dict[str, Any],
+    parts: dict[str, float],
+    lost: float,
+) -> list[str]:
+    said: list[str] = []
+    engine = summary.engine
+    if kind == "kv_capacity":
+        if working_set is not None and engine.kv_tokens:
+            said.append(
+                f"the live sessions' contexts reach {working_set:,.0f} tokens, the cache holds {engine.kv_tokens:,}"
+            )
+        if lost:
+            said.append(f"{lost:.0%} of the calls' time computes again what was evicted or preempted")
+        if engine.preemptions:
+            said.append(f"{engine.preemptions:,.0f} preemptions")
+    if kind == "batch":
+        limit = settings.get("scheduler_config.max_num_seqs")
+        said.append(f"requests wait in {_share(waited, samples)} of the scrapes while {limit} run, which is the limit")
+    if kind == "prefill_budget":
+        budget = settings.get("scheduler_config.max_num_batched_tokens")
+        said.append(f"requests wait in {_share(waited, samples)} of the scrapes below the limits of batch and KV cache")
+        if budget is not None:
+            said.append(f"a step takes {budget:,} tokens at most")
+    if kind == "prefill_compute":
+        if summary.prompt_tokens_per_s is not None and summary.cache_hit_ratio is not None:
+            new = summary.prompt_tokens_per_s * (1 - summary.cache_hit_ratio)
+            out = summary.output_tokens_per_s or 0
+            said.append(f"{new:,.0f} prompt tokens a second are computed beside {out:,.0f} output tokens")
+        if parts.get("held_up", 0.0) > 0.05:
+            said.append(f"{parts['held_up']:.0%} of the calls' time is decode that other prompts hold up")
+    if kind == "decode" and summary.tpot_s is not None:
+        said.append(f"{summary.tpot_s.p50 * 1000:.1f} ms a token at {engine.running or 0:.0f} running requests")
+    if kind == "client":
+        if parts.get("rate_cap", 0.0) > 0.01:
+            said.append(f"{parts['rate_cap']:.0%} of the calls' time waits for --rate")
+        said += [f"the run says {reason}" for reason in summary.invalid_reasons if reason.startswith("client")]
+    if parts.get("first_token"):
+        said.append(f"of {parts['first_token']:.0%} of the calls' time it is not known whether it was queue or prefill")
+    return said
+
+
+def _share(part: Sequence[Any], whole: Sequence[Any]) -> str:
+    return f"{len(part) / len(whole):.0%}" if whole else "none"

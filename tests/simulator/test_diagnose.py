@@ -1,0 +1,138 @@
+"""`diagnose` on runs that were built to have one cause, and a call's parts on times that are known."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from windtunnel.agents.events import CallEnd, Chunks, EngineSample
+from windtunnel.simulator.cli_options import config_of
+from windtunnel.simulator.diagnose import diagnose
+from windtunnel.simulator.results.breakdown import break_down, shares
+from windtunnel.simulator.results.misses import CallCache
+from windtunnel.simulator.run.virtual import virtual_run
+from windtunnel.traces.sources import load
+
+S = 1_000_000_000
+MODEL = "--model qwen3-coder-30b-a3b --quantization fp8 --max-model-len 32768"
+AGENTS = ("library", "--max-context", "32k", "--fit", "scale", "--duration", "120", "--no-text")
+BUILT = {
+    # Eight agents' histories in a cache for one and a half of the longest.
+    "kv_capacity": (AGENTS, 8, f"emulator --gpu H100 {MODEL} --num-gpu-blocks-override 3000"),
+    # Short prompts, long answers, a few streams.
+    "decode": (("--shape", "100x2000", "--pace", "none", "--duration", "60"), 4, f"emulator --gpu H100 {MODEL}"),
+    # Long prompts of which nothing is shared, one token of answer for a thousand of prompt.
+    "prefill_compute": (("--shape", "24kx20", "--pace", "none", "--duration", "60"), 3, f"emulator --gpu L40S {MODEL}"),
+    # Thirty-two streams where two may run.
+    "batch": (("--shape", "500x100", "--pace", "none", "--duration", "60"), 32, f"emulator --gpu H100 {MODEL} --max-num-seqs 2"),
+    # The client sends one request a second at most.
+    "client": (("--shape", "500x50", "--pace", "none", "--rate", "1", "--duration", "60"), 16, f"emulator --gpu B200 {MODEL}"),
+}  # fmt: skip
+
+
+def made(folder: Path, cause: str) -> Path:
+    words, agents, engine = BUILT[cause]
+    config = config_of([*words, "--agents", str(agents)])
+    virtual_run(replace(config, engine=engine), load(config.traces), folder)
+    return folder
+
+
+@pytest.mark.parametrize("cause", BUILT)
+def test_the_cause_that_a_run_was_built_to_have_is_named(tmp_path, cause):
+    found, summary, problems = diagnose(made(tmp_path / "run", cause))
+    assert problems == []
+    assert found.bottleneck.kind == cause
+    assert found.bottleneck.evidence
+    assert found.lever
+    assert sum(found.bottleneck.shares.values()) == pytest.approx(1)
+    assert sum(found.bottleneck.parts.values()) == pytest.approx(1)
+    assert "first_token" not in found.bottleneck.parts
+    assert summary.emulated
+
+
+def test_the_command_says_it_in_words_and_as_json(tmp_path):
+    folder = made(tmp_path / "run", "batch")
+    command = [sys.executable, "-m", "windtunnel.simulator.cli", "diagnose", str(folder)]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert text.startswith("The batch limit holds this run back")
+    assert "2 run, which is the limit" in text
+    assert "a higher --max-num-seqs" in text
+    assert "EMULATED" in text
+    data = json.loads(subprocess.run([*command, "--json"], capture_output=True, timeout=60, check=True).stdout)
+    assert data["bottleneck"]["kind"] == "batch"
+    call = data["calls"][0]
+    assert {"name", "seconds", "basis"} <= call["parts"][0].keys()
+
+
+def call(**times: float) -> CallEnd:
+    ns = {name: round(value * S) for name, value in times.items()}
+    return CallEnd(t=ns["t_end"], agent=0, session="s0", thread=0, call=1, request_id="r", **ns)
+
+
+def cache(fresh: int, missed: int, diverged: int = 0) -> CallCache:
+    prompt = fresh + missed + diverged + 100
+    return CallCache(
+        "s0", "t", 0, 0, 1, 0.0, first=False, prompt=prompt, cached=100, missed=missed, diverged=diverged, fresh=fresh,
+        cause="evicted" if missed else None, gap_s=42.0,
+    )  # fmt: skip
+
+
+TIMES = {"t_intended": 1.0, "t_sent": 1.25, "t_first": 5.25, "t_last": 9.25, "t_end": 9.25}
+
+
+def test_the_parts_add_up_to_the_call_and_say_how_they_are_known():
+    told = replace(call(**TIMES), queued_s=1.0, throttled_ns=S // 8)
+    (time,) = break_down([told], [], {("s0", 1): cache(fresh=200, missed=600, diverged=200)})
+    parts = {part.name: part for part in time.parts}
+    assert time.seconds == pytest.approx(8.25)
+    assert {name: part.seconds for name, part in parts.items()} == pytest.approx(
+        {
+            "rate_cap": 0.125,
+            "client": 0.125,
+            "queue": 1.0,
+            "prefill_new": 0.6,
+            "prefill_missed": 1.8,
+            "prefill_diverged": 0.6,
+            "decode": 4.0,
+        }
+    )
+    assert parts["queue"].basis == parts["decode"].basis == "measured"
+    assert parts["prefill_missed"].basis == "derived"
+    assert parts["prefill_missed"].cause == "evicted during a gap of 42 s"
+
+
+@pytest.mark.parametrize(
+    ("waiting", "known"), [((0, 0, 0), True), ((0, 1, 0), False), ((0, 0, 1), False), ((1, 0, 0), False)]
+)
+def test_an_empty_queue_is_derived_from_scrapes_and_anything_else_is_unknown(waiting, known):
+    samples = [EngineSample(t=t * S, scrape_ms=1, waiting=w) for t, w in zip((1, 3, 6), waiting, strict=True)]
+    (time,) = break_down([call(**TIMES)], samples, {})
+    names = {part.name: part.basis for part in time.parts}
+    assert ("first_token" in names) != known
+    assert names.get("first_token", "unknown") == "unknown"
+    assert time.seconds == pytest.approx(8.25)
+    if known:
+        assert names["prefill_new"] == "derived"
+
+
+def test_without_scrapes_on_both_sides_nothing_is_said_of_the_queue():
+    late = [EngineSample(t=3 * S, scrape_ms=1, waiting=0)]
+    (time,) = break_down([call(**TIMES)], late, {})
+    assert "first_token" in {part.name for part in time.parts}
+
+
+def test_long_gaps_in_decoding_are_a_part_of_their_own():
+    us = [5_000_000, *([10_000] * 99), 1_010_000]
+    long = replace(
+        call(t_intended=0, t_sent=0, t_first=5, t_last=7, t_end=7),
+        chunks=Chunks(tuple(us), (1,) * len(us)),
+        queued_s=0.0,
+    )
+    (time,) = break_down([long], [], {})
+    parts = {part.name: part.seconds for part in time.parts}
+    assert parts["held_up"] == pytest.approx(1.0, abs=0.001)
+    assert parts["decode"] == pytest.approx(1.0, abs=0.001)
+    assert shares([time]) == pytest.approx({"prefill_new": 5 / 7, "held_up": 1 / 7, "decode": 1 / 7}, abs=1e-3)
