@@ -39,6 +39,13 @@ class Contents:
         self._hold(key, schemas.escape(text), cost)
         return self._held[key]
 
+    def after(self, before: bytes, block: Block, tokens: int) -> tuple[bytes, int]:
+        """These bytes and the `text` of a block, of at least one token, behind them."""
+        if block.text is None:
+            return regenerate_escaped(block.digest, block.kind, tokens, self.rendering.calibration, before), tokens
+        data, cost = self.text(block.id, tokens)
+        return before + data, cost
+
     def arguments(self, block_id: int, tokens: int) -> tuple[bytes, int]:
         key = (block_id, tokens, True)
         if key not in self._held:

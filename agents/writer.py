@@ -47,14 +47,14 @@ def plain_node(contents: Contents, parent: Node, m: Message, *, output: bool) ->
     if block.tokens <= 0:
         return None
     frame = rendering.message_overhead[role]
-    data, cost = contents.text(block.id, max(1, block.tokens - tip.debt - frame))
-    if not data:
+    head = b"".join((tip.close, b"" if tip.empty else b",", opened, _CONTENT))
+    body, cost = contents.after(head, block, max(1, block.tokens - tip.debt - frame))
+    if len(body) == len(head):
         return None
-    head = b"".join((tip.close, b"," if not tip.empty else b"", opened, _CONTENT))
     debt = tip.debt + frame + cost - block.tokens
     node = Node(parent, m.id, Tip(role, _CLOSE, debt, pending, tip.salted, tip.tagged, False))
     framing = Piece(role, frame)
-    node.body = head + data
+    node.body = body
     node.pieces = (framing, Piece(block.digest, cost))
     node.tokens = parent.tokens + frame + cost
     node.text_tokens = cost

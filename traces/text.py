@@ -65,17 +65,16 @@ def regenerate(digest: str, kind: TextKind, tokens: int, cal: Calibration) -> st
     return body + _tail(table, order[-1], left, at_start=not body, newline=tokens >= 8)
 
 
-def regenerate_escaped(digest: str, kind: TextKind, tokens: int, cal: Calibration) -> bytes:
-    """The text of `regenerate` as it stands inside a JSON string."""
+def regenerate_escaped(digest: str, kind: TextKind, tokens: int, cal: Calibration, before: bytes = b"") -> bytes:
+    """The text of `regenerate` as it stands inside a JSON string, with what is to stand before it."""
     if tokens <= 0:
-        return b""
+        return before
     table = cal.tables[kind]
     order, left = _whole_pieces(f"{kind}\0{digest}", tokens, table)
     escaped = table.escaped
-    parts = [escaped[i] for i in order[:-1]]
-    tail = _tail(table, order[-1], left, at_start=not parts, newline=tokens >= 8)
-    parts.append(msgspec.json.encode(tail)[1:-1])
-    return b"".join(parts)
+    last = order.pop()
+    tail = _tail(table, last, left, at_start=not order, newline=tokens >= 8)
+    return b"".join([before, *[escaped[i] for i in order], msgspec.json.encode(tail)[1:-1]])
 
 
 def regenerate_inline(digest: str, tokens: int, cal: Calibration) -> str:
