@@ -111,7 +111,7 @@ class KvCache:
         return len(request.blocks) * size - self._lookahead, NEVER, (request.cached_blocks + 1) * size
 
     def free(self, request: Request) -> None:
-        self.pool.release(reversed(request.blocks))
+        self.pool.release_from_end(request.blocks)
         request.blocks = []
         request.cached_blocks = 0
 

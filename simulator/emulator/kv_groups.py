@@ -187,7 +187,7 @@ class FullGroup:
         """Hold what was hit, `computed` tokens of it."""
         before = max(0, self.unseen(computed) // self.size)
         kept = hits[before:]
-        self.pool.hold([block for block in kept if block != NULL_BLOCK] if self.sparse else list(kept))
+        self.pool.hold([block for block in kept if block != NULL_BLOCK] if self.sparse else kept)
         table.blocks = [NULL_BLOCK] * before + list(kept)
         table.cached = len(table.blocks)
 
@@ -202,8 +202,8 @@ class FullGroup:
         """Give back what no step after `processed` tokens reads."""
 
     def free(self, table: Table) -> None:
-        blocks = table.blocks[::-1]
-        self.pool.release([block for block in blocks if block != NULL_BLOCK] if self.sparse else blocks)
+        blocks = table.blocks
+        self.pool.release_from_end([block for block in blocks if block != NULL_BLOCK] if self.sparse else blocks)
 
     # Until when nothing happens.
 
@@ -221,7 +221,7 @@ class FullGroup:
         return (table.cached + 1) * self.size
 
     def _revived(self, hits: Sequence[int]) -> int:
-        return self.pool.count_free([block for block in hits if block != NULL_BLOCK] if self.sparse else list(hits))
+        return self.pool.count_free([block for block in hits if block != NULL_BLOCK] if self.sparse else hits)
 
 
 class WindowGroup(FullGroup):

@@ -10,6 +10,9 @@ from its end. A run is cut where a prompt parts from it and put together again w
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
+_SHORT = 64
+"""Windows hold fewer blocks. Longer stretches are of full attention, whose keys are chained: equal ends will do."""
+
 
 class Run:
     """Neighbouring blocks with the same holders; while free, one entry of the free queue, its last block in front."""
@@ -158,6 +161,10 @@ class RunPool:
         """One holder less for each, in the given order; callers pass a request's blocks last first."""
         order = list(blocks)
         order.reverse()
+        self.release_from_end(order)
+
+    def release_from_end(self, order: list[int]) -> None:
+        """The same for a request's blocks as they stand, first first."""
         runs, end = self._run, len(order)
         bare: list[int] = []
         freed: list[Run] = []
@@ -238,6 +245,8 @@ class RunPool:
         assert run is not None
         held = run.blocks
         length = min(len(held) - place, len(blocks) - at)
+        if run.found and length > _SHORT and held[place + length - 1] == blocks[at + length - 1]:
+            return run, length
         if held[place : place + length] != blocks[at : at + length]:
             length = next(n for n in range(1, length + 1) if held[place + n] != blocks[at + n])
         return run, length
@@ -248,6 +257,8 @@ class RunPool:
         if stop < len(run.blocks):
             self._cut(run, stop)
         length = min(stop, end)
+        if run.found and length > _SHORT and run.blocks[stop - length] == blocks[end - length]:
+            return self._cut(run, stop - length) if length < stop else run
         if run.blocks[stop - length :] != blocks[end - length : end]:
             length = next(n for n in range(1, length + 1) if run.blocks[-n - 1] != blocks[end - n - 1])
         return self._cut(run, stop - length) if length < stop else run

@@ -43,7 +43,7 @@ class Wanted(Struct, frozen=True):
     prompt: Tokens
     """Valid until the thread's next request is read."""
     hashes: list[int]
-    """Of the prompt's full blocks; the reader's own copy."""
+    """Of the prompt's full blocks; like it, valid until the thread's next request is read."""
     digest: bytes | None
     """What `hasher` says of the prompt; None where it was not kept."""
     most: int
@@ -93,7 +93,7 @@ class _Thread:
         kept = len(self.hashes)
         parent = self.hashes[-1] if kept else salt_seed(self.salt)
         self.hashes += chain_hashes(self.ids[kept * block_size : self.size], block_size, parent)
-        return self.hashes.copy()
+        return self.hashes
 
 
 class Bodies:

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from windtunnel.simulator.emulator import runs
 from windtunnel.simulator.emulator.blocks import BlockPool
 from windtunnel.simulator.emulator.runs import RunPool
 
@@ -14,6 +15,12 @@ def chained(parent, contents):
         parent = hash((parent, content))
         keys.append(parent)
     return keys
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch):
+    """So that small runs are compared by their ends, too."""
+    monkeypatch.setattr(runs, "_SHORT", 2)
 
 
 class Both:
