@@ -167,7 +167,8 @@ class RunPool:
         """The same for a request's blocks as they stand, first first."""
         runs, end = self._run, len(order)
         bare: list[int] = []
-        freed: list[Run] = []
+        freed: list[list[Run]] = []
+        """Neighbours that become one run, the last first."""
         kept: Run | None = None
         """The run behind the one that is looked at, if that was freed too."""
         while end:
@@ -187,14 +188,18 @@ class RunPool:
                 runs[run.blocks[0]] = kept = None
                 continue
             if kept is not None and run.found and kept.found:
-                self._join(run, freed.pop())
-            freed.append(run)
+                freed[-1].append(run)
+            else:
+                freed.append([run])
             kept = run
         if bare:
             self.free_count += len(bare)
             bare.reverse()
             self._link(self._ring, Run(bare, [], 0, found=False))
-        for run in freed:
+        for neighbours in freed:
+            run = neighbours.pop()
+            while neighbours:
+                self._join(run, neighbours.pop())
             self.free_count += len(run.blocks)
             self._link(self._ring.before, run)
 
