@@ -25,6 +25,7 @@ _TIMES = ("step_ms", "seq_us", "layer_us")
 _FIGURE_SHARES = ("state_triton", "state_flashinfer", "exchange_gb_s")
 _FIGURE_TIMES = ("cpu_step_ms", "cpu_sequence_us", "draft_pass_us", "eager_layer_us", "piecewise_layer_us", "lookup_us")
 _METRIC = "output_tokens_per_s"
+_LENGTHS = (1.4, 1.95)
 VARIED = (
     "cpu_step_ms",
     "cpu_sequence_us",
@@ -98,6 +99,17 @@ def factor(known: Constants | None = None) -> float:
     return found
 
 
+def if_synchronous() -> float:
+    """The last rung, had the first one run one step after the other."""
+    first = ladder().rung[0]
+    assert first.measured is not None
+    slow = Trial(replace(_trials()[0].case, flags=(*_trials()[0].case.flags, "--no-async-scheduling")))
+    found = 1.0
+    for _ in range(6):
+        found *= slow.emulated(*_scaled(constants(), found))[_METRIC] / first.measured
+    return _trials()[-1].emulated(*_scaled(constants(), found))[_METRIC]
+
+
 def fitted(known: Constants | None = None) -> tuple[Reached, Constants]:
     known = known or constants()
     return _scaled(known, factor(known))
@@ -111,11 +123,18 @@ def swings() -> list[Swing]:
         low, high = value / 2, min(2 * value, 1.0) if value <= 1 and name not in _FIGURE_TIMES else 2 * value
         ends = [_top(replace(constants(), **{name: changed})) for changed in (low, high)]
         found.append(Swing(name, value, low, ends[0], high, ends[1]))
+    top = _trials()[-1]
+    assert top.settings.speculation is not None
+    reached = fitted()
+    ends = [_accepting(length).emulated(*reached)[_METRIC] for length in _LENGTHS]
+    found.append(Swing("acceptance", top.settings.speculation.length, _LENGTHS[0], ends[0], _LENGTHS[1], ends[1]))
     return found
 
 
 def said(name: str) -> str:
     """What a figure is and where it comes from."""
+    if name == "acceptance":
+        return "tokens that a verification of one draft yields; continued from lengths measured at K = 3 and 7"
     figure = figures()[name]
     return f"{figure.unit}; {figure.source}"
 
@@ -124,6 +143,14 @@ def said(name: str) -> str:
 def ladder() -> _Ladder:
     text = (files("windtunnel.simulator.emulator") / "ladder.toml").read_text()
     return msgspec.convert(tomllib.loads(text), _Ladder)
+
+
+def _accepting(length: float) -> Trial:
+    """The last rung with another acceptance."""
+    case = _trials()[-1].case
+    drafts = '"num_speculative_tokens":1'
+    asked = f'{drafts},"rejection_sample_method":"synthetic","synthetic_acceptance_length":{length}'
+    return Trial(replace(case, flags=tuple(flag.replace(drafts, asked) for flag in case.flags)))
 
 
 def _top(known: Constants) -> float:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from windtunnel.simulator.emulator.ladder import climb, factor, ladder, said, swings
+from windtunnel.simulator.emulator.ladder import climb, factor, if_synchronous, ladder, said, swings
 from windtunnel.simulator.emulator.validate import Point, Validation
 
 
@@ -40,10 +40,11 @@ def print_ladder() -> None:
     last = rungs[-1]
     assert last.measured is not None
     print(f"The last rung is predicted {last.emulated / last.measured - 1:+.1%} off; nothing was fitted to it.")
-    print("Assumed figures, and the last rung with each of them at half and at twice its value:")
+    print(f"Had the first rung run without asynchronous scheduling, the last one would be {if_synchronous():,.0f}.")
+    print("Figures it hangs on (most of them assumed), and the last rung with each of them lower and higher:")
     for swing in swings():
         print(
-            f"  {swing.figure:17} {swing.value:6g}   {swing.low:6g}: {swing.at_low:7,.0f}   "
+            f"  {swing.figure:17} {swing.value:6.4g}   {swing.low:6g}: {swing.at_low:7,.0f}   "
             f"{swing.high:6g}: {swing.at_high:7,.0f}   {said(swing.figure)}"
         )
 
