@@ -111,6 +111,8 @@ class Emulated(Asks):
         self.peak = 0
         self.requests: dict[str, Request] = {}
         self._asked = asked
+        self._place = {key: place for place, key in enumerate(asked)}
+        """The order in which the real engine took them: several may come at one look."""
         self._names = {one.key: one.call for one in asked.values()}
         self._arriving: list[tuple[int, int, str]] = []
         self._leaving: list[tuple[int, int, str]] = []
@@ -124,7 +126,7 @@ class Emulated(Asks):
         assert isinstance(prompt[0], dict) or prompt == asked.prompt, f"{answer.key}: another prompt than the real one"
         done = asyncio.get_running_loop().create_future()
         self._open[answer.key] = (answer, done, leave_after)
-        heappush(self._arriving, (self.now + self._happened.arrival[answer.key], len(self.answers), answer.key))
+        heappush(self._arriving, (self.now + self._happened.arrival[answer.key], self._place[answer.key], answer.key))
         await done
         return answer
 
