@@ -110,6 +110,7 @@ def _printed(found: "Capacity", *, as_json: bool) -> str:
         return msgspec.json.encode(found).decode() + "\n"
     lines = [sentence(found)]
     lines += ["EMULATED: these are the emulator's numbers, not a measured engine's"] if found.emulated else []
+    lines += [found.evidence] if found.evidence else []
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"{'agents':>8}  {'runs met':>8}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}"]
     for point in found.points:

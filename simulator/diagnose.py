@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.engines.levers import KINDS, lever
-from windtunnel.simulator.results import breakdown, misses
+from windtunnel.simulator.results import breakdown, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
 from windtunnel.simulator.results.breakdown import WORDS, CallTime
 from windtunnel.simulator.results.store import RunFolder
@@ -44,8 +44,12 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     valid: bool
 
 
-def diagnose(path: Path) -> tuple[Diagnosis, Summary, list[Problem]]:
-    """Read a run folder and say what holds it back; UsageError where it is none."""
+def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, list[Problem]]:
+    """Read a run folder and say what holds it back; UsageError where it is none.
+
+    `level`: what keeps it from its service level, by the calls outside of it; where only the first token is late, by
+    their time until then.
+    """
     folder = RunFolder.open(path)
     problems: list[Problem] = []
     events: list[Event] = list(folder.events(problems))
@@ -60,7 +64,11 @@ def diagnose(path: Path) -> tuple[Diagnosis, Summary, list[Problem]]:
     caches = {(cache.session, cache.call): cache for cache in report.calls}
     samples = [event for event in events if isinstance(event, EngineSample)]
     calls = tally.window_calls or [call for call in tally.calls if not call.warmup]
-    times = breakdown.break_down(calls, samples, caches)
+    broken = [] if not level or summary.slo is None else [c for c in summary.slo.conditions if c.met is False]
+    limits = [limit for condition in broken for limit in slo.parse(condition.condition)]
+    times = breakdown.break_down(slo.outside(limits, calls) or calls, samples, caches)
+    if limits and all(limit.metric.startswith("ttft") for limit in limits):
+        times = [breakdown.until_first(time) for time in times]
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
     settings = engine.get("resolved")
     inside = tally.engine_in_window() or samples

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from windtunnel.simulator.diagnose import diagnose
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
@@ -142,10 +143,22 @@ def sentence(found: Capacity) -> str:
     return text[0].upper() + text[1:] + "."
 
 
-def answer(
-    edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated: bool, folder: Path, **limit: Any
-) -> Capacity:
+def limit_of(edge: Edge) -> tuple[str | None, str | None, str | None]:
+    """(what stops it, what to try, the evidence), from the first run beyond the edge; all None where nothing tells."""
+    beyond = [reading for reading in edge.readings if reading.agents > edge.agents and not reading.met and reading.run]
+    if not beyond:
+        return None, None, None
+    first = min(beyond, key=lambda reading: (reading.agents, reading.seed))
+    found, _, _ = diagnose(Path(first.run), level=True)
+    if not found.calls or found.bottleneck.kind == "unknown":
+        return None, None, None
+    evidence = f"at {first.agents} agents: " + "; ".join(found.bottleneck.evidence)
+    return found.bottleneck.words, found.lever, evidence
+
+
+def answer(edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated: bool, folder: Path) -> Capacity:
     notes = []
+    limit, lever, evidence = limit_of(edge)
     lag = [reading for reading in edge.readings if "client_lag" in reading.reasons or "client_cpu" in reading.reasons]
     if lag:
         least = min(reading.agents for reading in lag)
@@ -154,9 +167,9 @@ def answer(
         agents=edge.agents,
         low=edge.low,
         high=edge.high,
-        limit=limit.get("limit"),
-        lever=limit.get("lever"),
-        evidence=limit.get("evidence"),
+        limit=limit,
+        lever=lever,
+        evidence=evidence,
         points=curve(edge.readings),
         people=people(traces, edge.agents, pace) if edge.agents else None,
         slo=slo,

@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.agents.events import CallEnd, EngineSample
 from windtunnel.simulator.results import calls as of_call
@@ -160,6 +161,11 @@ def _decode(call: CallEnd, usual: float | None) -> list[Part]:
     held = min(float(long.sum()) - usual * len(long), whole)
     rule = f"gaps above {LONG_GAP:g} usual ones of {usual * 1000:.1f} ms"
     return [Part("decode", whole - held, "measured"), Part("held_up", held, "derived", rule)]
+
+
+def until_first(time: CallTime) -> CallTime:
+    """The same without what came after the first token."""
+    return replace(time, parts=tuple(part for part in time.parts if part.name not in ("decode", "held_up")))
 
 
 def shares(times: Iterable[CallTime]) -> dict[str, float]:

@@ -88,6 +88,12 @@ def judge(conditions: Sequence[Condition], tally: Tally, values: Mapping[str, Va
     )
 
 
+def outside(conditions: Sequence[Condition], calls: Sequence[CallEnd]) -> list[CallEnd]:
+    """The calls that are beyond one of the per-call limits."""
+    limits = [condition for condition in conditions if condition.metric in _PER_CALL]
+    return [call for call in calls if not all(_inside(limit, call) for limit in limits)]
+
+
 def _inside(limit: Condition, call: CallEnd) -> bool:
     value = _PER_CALL[limit.metric](call)
     return value is None or limit.holds(value)

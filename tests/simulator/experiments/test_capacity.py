@@ -25,9 +25,7 @@ def found(folder: Path, slo: str, *, first: int = 3) -> cap.Capacity:
     runner = Virtual(config, loaded, lambda _: None)
     readings = cap.Readings(runner, Step(name="engine", command=ENGINE), folder, 0, lambda _: None)
     edge = asyncio.run(cap.find(readings, first=first, most=MOST, repeats=1, resolution=0.0))
-    answer = cap.answer(
-        edge, loaded.traces, slo=slo, pace="busy", emulated=readings.emulated, folder=folder, limit="KV capacity"
-    )
+    answer = cap.answer(edge, loaded.traces, slo=slo, pace="busy", emulated=readings.emulated, folder=folder)
     if not list(folder.glob("swept")):
         return answer
 
@@ -46,6 +44,9 @@ def test_it_is_the_number_that_trying_all_numbers_gives(tmp_path, slo):
     assert 0 < answer.agents < MOST
     assert answer.low <= answer.agents <= answer.high
     assert answer.emulated
+    assert answer.limit == "KV capacity"
+    assert answer.lever
+    assert f"at {answer.agents + 1} agents" in (answer.evidence or "")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/summary.json")}
     assert found(tmp_path, slo, first=9).agents == answer.agents
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/summary.json")} == before
