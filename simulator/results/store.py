@@ -28,6 +28,8 @@ SUMMARY_FILE = "summary.json"
 TRACES = "traces"
 """Folder of a recording's sessions."""
 TEXT_FILE = "text.jsonl"
+HERE = "."
+"""`run_dir` in the files of a virtual run: the folder that they lie in, so that equal runs have equal files."""
 ENGINE_LOG = "engine.log"
 
 _READ_BYTES = 1 << 22
@@ -239,7 +241,8 @@ class RunFolder:
         except OSError as error:
             raise UsageError(f"{path} cannot be read ({error.strerror}): remove it") from error
         try:
-            return decode_summary(data)
+            summary = decode_summary(data)
+            return msgspec.structs.replace(summary, run_dir=str(self.path)) if summary.run_dir == HERE else summary
         except UNREADABLE as error:
             raise UsageError(f"{path} is not a summary that can be read ({error}): remove it") from error
 

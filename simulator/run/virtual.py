@@ -32,7 +32,7 @@ from windtunnel.simulator.engines.emulator import Emulator
 from windtunnel.simulator.engines.launch import ASSIGNMENT, EMULATOR
 from windtunnel.simulator.engines.vllm import flatten, match_unit
 from windtunnel.simulator.results.emulation import announced
-from windtunnel.simulator.results.store import RunWriter
+from windtunnel.simulator.results.store import HERE, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.run import samplers
@@ -51,8 +51,6 @@ from windtunnel.traces.model import digest_of
 from windtunnel.traces.sources import Loaded
 
 SAMPLE_S = 1.0
-HERE = "."
-"""`run_dir` in the files of a virtual run: the folder that they lie in, so that equal runs have equal files."""
 Talk = Callable[[str], None]
 Receiver = Callable[[ev.Event], None]
 

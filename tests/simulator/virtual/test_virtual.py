@@ -91,6 +91,8 @@ def test_step_by_step_gives_the_same_events(virtually, flags):
 def test_the_summary_can_be_computed_again(virtually):
     done = virtually(*busy(), duration_s=10.0)
     assert msgspec.structs.replace(recompute(done.path), run_dir=str(done.path)) == done.summary
+    assert RunFolder.open(done.path).summary() == done.summary
+    assert json.loads(done.data("summary.json"))["run_dir"] == "."
     assert done.summary.emulated
     assert done.summary.virtual
     assert done.summary.valid
