@@ -63,9 +63,9 @@ def test_an_agent_carries_out_what_the_model_calls(client: str) -> None:
             ((code, _),) = drive(client, base, "wt-called")
             told = totals(base)
         assert code == 0
-        calls = sum(n for name, n in told.items() if "tool_call_parser" in name and 'outcome="tool_call"' in name)
-        if calls:
+        called = sum(n for name, n in told.items() if "tool_call_parser" in name and 'outcome="tool_call"' in name)
+        if called:
             break
-    assert calls >= 1
-    assert told['request_success_total finished_reason="stop"'] > calls, "it came back with the result"
+    assert called, "no answer was a call, whatever the seed"
+    assert told['request_success_total finished_reason="stop"'] >= 2, "it came back with the result"
     assert told["prefix_cache_hits_total"] > 0, "and its prompt went on from the one before"
