@@ -118,7 +118,7 @@ class VirtualClock:
 
     def soon(self, what: Callable[..., object], *given: object) -> None:
         """Call `what` in the loop's next pass; this may be asked for anywhere, in a signal's handler too."""
-        if self._loop is not None:
+        if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(what, *given)
 
 
