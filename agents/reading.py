@@ -16,6 +16,7 @@ from windtunnel.agents.sse import Parsed, Parser
 _SLICE_NS = 250_000
 """Longest time spent parsing before the loop looks at its sockets again, give or take one step."""
 _STEP_PIECES = 32
+_STEP_FREES = 4
 _STEP_BYTES = 65_536
 """A step ends with the piece that fills this: a long line comes in pieces as large as a read."""
 
@@ -79,13 +80,16 @@ class Reading:
 
     def step(self) -> bool:
         """Parse a few pieces; True when that was all there is for now."""
+        if self.parser.used:
+            del self.parser.used[-_STEP_FREES:]
+            return False
         pieces = self.raw.take(_STEP_PIECES)
         most = _fitting(pieces)
         self.parser.feed_all(pieces[:most] if most < len(pieces) else pieces)
         if most < len(pieces):
             self.raw.pieces[:0] = pieces[most:]
             return False
-        return len(pieces) < _STEP_PIECES
+        return len(pieces) < _STEP_PIECES and not self.parser.used
 
     async def result(self, reader: "Reader") -> Parsed:
         """What the stream said, once it has ended and its turn has come."""

@@ -49,6 +49,8 @@ class Parser:
         """Output tokens as far as they can be told now: exact with token ids, text chunks otherwise."""
         self.ended = False
         self._keep_text = keep_text
+        self.used: list[bytes] = []
+        """Of a long line that is parsed: whoever parses in steps frees them in steps."""
         self._events = Events(keep_text=keep_text)
         self._cuts: Mapping[str, Cut] = {}
         """In a long event: texts that stand apart from it, by their names in it."""
@@ -208,6 +210,8 @@ class Parser:
         else:
             self._chunk(t_ns, chunk)
             self._cuts = {}
+        if not isinstance(payload, bytes):
+            self.used = payload.give_up()
 
     def _chunk(self, t_ns: int, chunk: Chunk) -> None:
         self._any_event = True

@@ -18,6 +18,8 @@ _IDS_BEGIN = re.compile(rb'[{,] *"prompt_token_ids" *: *\[\Z')
 """In JSON a quote that follows `{` or `,` cannot stand inside of a string, or what comes after it would be no JSON."""
 _BEFORE = 64
 """Bytes before a list's bracket in which its name is looked for."""
+_END = 1024
+"""Bytes at the end of a piece that are looked at for the beginning of a list."""
 _LONG_BYTES = 131_072
 """Longer lines are taken in as they come; one as short as this is decoded in a quarter of a millisecond."""
 
@@ -39,7 +41,7 @@ class Events:
         self._size = 0
         """Bytes held."""
         self._long: LongLine | None = None
-        """Of a line that is long: all but the last two of the pieces held."""
+        """Of a line that is long: all that is not held any more."""
         self._data: list[bytes | LongLine] = []
         """`data` lines of the event that has not ended."""
         self._skip_lf = False
@@ -110,17 +112,23 @@ class Events:
                 self._hold_long()
 
     def _hold_long(self) -> None:
-        """Pass on what is held, but for the end, in which a list of ids may begin."""
-        *first, before, last = self._held if len(self._held) > 1 else (b"", *self._held)
+        """Pass on what is held, but for an end in which a list of ids may have begun."""
+        *first, last = self._held
+        end = last[-_END:]
+        if end.translate(None, _IN_IDS):
+            first.append(last[: -len(end)])
+            self._held = [end]
+        elif first:
+            self._held = [first.pop(), last]
         if self._long is None:
             value = b"".join(first)
             if len(value) < len(b"data: ") or not value.startswith(b"data:"):
+                self._held = [*first, *self._held]
                 return
             self._long = LongLine(keep_text=self._keep_text)
             first = [_value(value)]
         for piece in first:
             self._long.feed(piece)
-        self._held = [before, last]
 
     def _begin_ids(self) -> bytes | None:
         """Where the line so far ends inside of a list of prompt ids: what follows its last comma, cut off."""

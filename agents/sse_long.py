@@ -124,6 +124,11 @@ class LongLine:
         """The whole line."""
         return b"".join(self._pieces)
 
+    def give_up(self) -> list[bytes]:
+        """The bytes of a line that is done with: to free megabytes in one go takes milliseconds."""
+        pieces, self._pieces = self._pieces, []
+        return pieces
+
     def feed(self, piece: bytes) -> None:
         self._pieces.append(piece)
         data = self._left + piece if self._left else piece

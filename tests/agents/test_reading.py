@@ -1,4 +1,5 @@
 import asyncio
+from itertools import pairwise
 
 import pytest
 
@@ -117,9 +118,14 @@ def test_a_line_of_megabytes_is_taken_in_steps_of_about_a_read(say):
         raw = RawStream(request_id="long", status=200, t_end=9)
         raw.pieces = [(at, event[at : at + 50_000]) for at in range(0, len(event), 50_000)]
         reading = reader.open(raw)
-        left = []
+        left, used = [], []
         while not reading.step():
             left.append(len(raw.pieces))
+            used.append(len(reading.parser.used))
+        # What the line was is freed a little at a time, too.
+        assert max(used) > 10
+        assert max(a - b for a, b in pairwise([*used, len(reading.parser.used)])) <= 4
+        assert reading.parser.used == []
         assert len(left) >= len(event) // 100_000 - 1
         assert left == sorted(left, reverse=True)
         got = await reader.finish(raw)
