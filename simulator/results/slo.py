@@ -75,16 +75,21 @@ def judge(conditions: Sequence[Condition], tally: Tally, values: Mapping[str, Va
     results = tuple(_judge_one(condition, values[condition.metric]) for condition in conditions)
     limits = [c for c in conditions if c.metric in _PER_CALL]
     judged = inside = 0
+    sessions: dict[str, bool] = {}
     for call in tally.calls:
         if limits and tally.window is not None and not call.cut and tally.window.holds(call.t_intended):
+            held = of_call.completed(call) and all(_inside(limit, call) for limit in limits)
             judged += 1
-            inside += of_call.completed(call) and all(_inside(limit, call) for limit in limits)
+            inside += held
+            sessions[call.session] = sessions.get(call.session, True) and held
     return SloResult(
         conditions=results,
         met=all(result.met is True for result in results),
         calls_inside=inside,
         calls_judged=judged,
         share=inside / judged if judged else None,
+        sessions_inside=sum(sessions.values()),
+        sessions_judged=len(sessions),
     )
 
 

@@ -61,7 +61,7 @@ def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
         slo=slo.judge(_conditions(run), tally, values),
         engine=_engine(tally, engine, emulation.of_run(run)),
         engine_delta=_delta(tally.engine),
-        gpu=_gpu(tally.gpu_in_window()),
+        gpu=_gpu(tally.gpu_in_window(), values["output_tokens_per_s"]),
         failures=tally.failures(),
         **numbers,
     )
@@ -113,7 +113,7 @@ def _engine(tally: Tally, engine: dict[str, Any], emulated: Emulation | None) ->
     )
 
 
-def _gpu(samples: list[GpuSample]) -> GpuSummary | None:
+def _gpu(samples: list[GpuSample], rate: Any) -> GpuSummary | None:
     if not samples:
         return None
     by_gpu: dict[int, list[GpuSample]] = {}
@@ -124,12 +124,14 @@ def _gpu(samples: list[GpuSample]) -> GpuSummary | None:
     watts = [mean(s.power_w for s in group) for group in groups]
     used = [max((s.memory_used for s in group if s.memory_used is not None), default=None) for group in groups]
     whole = [max((s.memory_total for s in group if s.memory_total is not None), default=None) for group in groups]
+    total = sum(known) if (known := [value for value in watts if value is not None]) else None
     return GpuSummary(
         count=len(groups),
         utilisation=mean(sample.utilisation for sample in samples),
         memory_used=sum(known) if (known := [value for value in used if value is not None]) else None,
         memory_total=sum(sizes) if (sizes := [value for value in whole if value is not None]) else None,
-        power_w=tidy(sum(power)) if (power := [value for value in watts if value is not None]) else None,
+        power_w=None if total is None else tidy(total),
+        kwh_per_million_tokens=None if total is None or not rate else tidy(total / rate * 1e6 / 3.6e6),
         sm_clock_mhz=mean(sample.sm_clock_mhz for sample in samples),
         throttle={name: tidy(sum(name in s.throttle for s in samples) / len(samples)) for name in throttles},
         other_processes=max((sample.other_processes or 0 for sample in samples), default=0),

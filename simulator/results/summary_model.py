@@ -39,6 +39,9 @@ class SloResult(Struct, frozen=True, kw_only=True):
     """Calls of the window that completed or failed; a failed call is outside."""
     share: float | None
     """calls_inside / calls_judged; None without a per-call condition or without calls."""
+    sessions_inside: int = 0
+    """Sessions of which every judged call is inside."""
+    sessions_judged: int = 0
 
 
 class EngineDelta(Struct, frozen=True, kw_only=True):
@@ -109,6 +112,8 @@ class GpuSummary(Struct, frozen=True, kw_only=True):
     """Bytes, summed over the GPUs."""
     power_w: float | None = None
     """W, summed over the GPUs."""
+    kwh_per_million_tokens: float | None = None
+    """Of output, from the power and the output rate of the window."""
     sm_clock_mhz: float | None = None
     throttle: dict[str, float] = {}
     """Throttle reason to the share of samples that had it."""

@@ -167,6 +167,8 @@ def _engine(summary: Summary) -> list[str]:
     lines = _wrapped("   ".join(parts), "engine".ljust(_LABEL))
     if gpu is not None:
         watts = MISSING if gpu.power_w is None else f"{gpu.power_w:,.0f} W"
+        if gpu.kwh_per_million_tokens is not None:
+            watts += f"   {gpu.kwh_per_million_tokens:.3g} kWh per million output tokens"
         lines += _wrapped(f"{percent(gpu.utilisation)} busy   {watts}", f"{count(gpu.count, 'GPU')}".ljust(_LABEL))
     return lines
 
@@ -187,6 +189,8 @@ def _slo(slo: SloResult | None) -> list[str]:
     if slo.share is not None:
         inside = f"{percent(slo.share)} of {slo.calls_judged:,} calls inside every limit"
         lines.append(" " * _LABEL + inside)
+        sessions = f"{slo.sessions_inside:,} of {slo.sessions_judged:,} sessions with all their calls inside"
+        lines.append(" " * _LABEL + sessions)
     return lines
 
 

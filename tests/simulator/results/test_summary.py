@@ -239,8 +239,11 @@ def test_gpu_figures(busy):
         GpuSample(t=16 * NS, index=0, utilisation=1.0, memory_used=30, memory_total=80, power_w=500.0),
         GpuSample(t=40 * NS, index=0, utilisation=0.0),
     )
-    gpu = summarise(RUN, busy.events()).gpu
+    summary = summarise(RUN, busy.events())
+    gpu = summary.gpu
     assert gpu is not None
+    assert summary.output_tokens_per_s is not None
+    assert gpu.kwh_per_million_tokens == pytest.approx(600.0 / summary.output_tokens_per_s / 3.6)
     assert (gpu.count, gpu.memory_used, gpu.memory_total, gpu.power_w) == (2, 50, 160, 600.0)
     assert gpu.utilisation == pytest.approx(0.8)
 
@@ -256,6 +259,7 @@ def test_service_level(busy):
     ]
     assert slo.conditions[2].value == 0.56
     assert (slo.met, slo.calls_inside, slo.calls_judged, slo.share) == (False, 1, 2, 0.5)
+    assert (slo.sessions_inside, slo.sessions_judged) == (1, 2)
 
 
 def test_a_failed_call_is_outside_the_service_level(stream):
