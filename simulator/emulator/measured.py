@@ -11,6 +11,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.names import gpu_key, model_key, quantization_of
 from windtunnel.simulator.emulator.replay import Ask, Played
 from windtunnel.traces.errors import UsageError
@@ -110,14 +111,13 @@ def _case(name: str, row: Mapping[str, str]) -> Case:
     }
     if not measured:
         raise UsageError("nothing was measured: silicon_ttft_ms and silicon_tpot_ms are empty.")
-    precision = row.get("moe_quant_mode") if "a3b" in model else row.get("gemm_quant_mode")
-    quantization = named or quantization_of(precision or row.get("precision") or "")
+    quantization = named or _quantization(model, row)
     scenario = shape["isl"] in _SCENARIO and shape["osl"] in _SCENARIO
     budget = 2 * shape["isl"] if model.startswith("minimax") else _BUDGET
     flags = ["--gpu", gpu, "--model", model, "--max-num-batched-tokens", str(budget), "--max-num-seqs", "1024"]
     flags += ["--max-model-len", str(shape["isl"] + shape["osl"] + 200), "--gpu-memory-utilization", "0.9"]
     flags += ["--tensor-parallel-size", str(shards)] if shards > 1 else []
-    flags += ["--quantization", quantization] if quantization and not model.startswith("gpt-oss") else []
+    flags += ["--quantization", quantization] if quantization else []
     flags += ["--no-enable-prefix-caching"] if scenario else []
     flags += ["--kv-cache-dtype", "fp8"] if scenario and _narrow_cache(gpu, model, quantization) else []
     return Case(
@@ -128,6 +128,16 @@ def _case(name: str, row: Mapping[str, str]) -> Case:
         gpu=gpu,
         model=model,
     )
+
+
+def _quantization(model: str, row: Mapping[str, str]) -> str | None:
+    """Of the weights that count most: those of experts, where there are some; None: as they were published."""
+    if model.startswith("gpt-oss"):
+        return None
+    columns = ["gemm_quant_mode", "precision"]
+    if facts.models()[model].experts:
+        columns.insert(0, "moe_quant_mode")
+    return quantization_of(next((row[column] for column in columns if row.get(column)), ""))
 
 
 def _narrow_cache(gpu: str, model: str, quantization: str | None) -> bool:
