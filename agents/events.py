@@ -208,6 +208,13 @@ class EngineSample(Event, frozen=True, tag="engine_sample"):
     spec_draft_tokens: float | None = None
     spec_accepted: float | None = None
     requests_finished: float | None = None
+    cache_hit_rate: float | None = None
+    """0-1, a gauge of engines that have one; it is no ratio of the counters above."""
+    spec_accept_length: float | None = None
+    """Tokens an accepted step gives, a gauge as above."""
+    apart: dict[str, dict[str, float]] | None = None
+    """The fields above replica by replica, where several were read; by URL without its scheme, with the replica's
+    label where a page has several."""
     step_s: float | None = None
     """Of an emulator: the length of all steps, as modelled."""
     behind_s: float | None = None

@@ -50,7 +50,7 @@ class Resolved(Struct, frozen=True, kw_only=True):
     """An engine as it stands, written to run.json. None where it does not say."""
 
     name: str
-    """`vllm`, `windtunnel-emulator` or `openai`."""
+    """`vllm`, `sglang`, `tensorrt-llm`, `llama.cpp`, `dynamo`, `windtunnel-emulator` or `openai`."""
     version: str | None = None
     model: str
     """Name to send in requests."""
@@ -64,6 +64,10 @@ class Resolved(Struct, frozen=True, kw_only=True):
     """Tokens the KV cache holds."""
     num_blocks: int | None = None
     prefix_caching: bool | None = None
+    speculation: str | None = None
+    """Method of speculative decoding; None without it, and where the engine does not say."""
+    speculative_tokens: int | None = None
+    """Tokens drafted in a step."""
     flags: dict[str, Any] = {}
     """Resolved settings by dotted name, without what changes with every start: equal configs compare equal."""
     emulated: bool = False
@@ -72,12 +76,38 @@ class Resolved(Struct, frozen=True, kw_only=True):
     capabilities: Capabilities = Capabilities()
 
 
+class Seen(Struct, frozen=True, kw_only=True):
+    """What a server answered to the first questions, which tell the kinds of engines apart."""
+
+    version: str | None = None
+    """Of `/version`."""
+    owners: frozenset[str] = frozenset()
+    """`owned_by` of what `/v1/models` lists."""
+    page: bytes = b""
+    """`/metrics`, after a line end."""
+
+    def has(self, *prefixes: str) -> bool:
+        """A metric of the page begins with one of these."""
+        return any(b"\n" + prefix.encode() in self.page for prefix in prefixes)
+
+
 class Adapter(Protocol):
     """One kind of engine. `base_url` is the server's root, without `/v1`."""
 
     name: str
     metric_names: Mapping[str, str]
-    """The engine's metric name (without `_total`) -> field of an EngineSample."""
+    """The engine's metric name (without `_total`) -> field of an EngineSample, or several with a space between them.
+
+    What goes into one field is added up. What an engine lacks is not in it, so that it stays null and is not zero.
+    """
+    metrics_path: str
+    """Where its metrics page is."""
+    prefixes: tuple[str, ...]
+    """How the names of its metrics begin."""
+
+    def recognises(self, seen: Seen) -> bool:
+        """Whether a server that answers so is of this kind."""
+        ...
 
     async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
         """Ask the server what it is. `model` must be among those served; without one the first is taken."""
@@ -176,16 +206,17 @@ def choose_model(models: list[dict[str, Any]], wanted: str | None, root: str) ->
 
 
 async def detect(base_url: str, session: aiohttp.ClientSession) -> Adapter:
-    """Which engine answers there: the emulator or vLLM by `/version` and `/metrics`, else a plain OpenAI server."""
-    from windtunnel.simulator.engines.emulator import Emulator
-    from windtunnel.simulator.engines.external import External
-    from windtunnel.simulator.engines.vllm import Vllm
+    """Which engine answers there, by `/version`, `/metrics` and the owner of its models; else a plain OpenAI server."""
+    from windtunnel.simulator.engines.known import ADAPTERS
 
     root = root_of(base_url)
     version = (await fetch(session, f"{root}/version")).record().get("version")
-    if isinstance(version, str) and "windtunnel" in version:
-        return Emulator()
     page = await fetch(session, f"{root}/metrics")
-    if page.status == 200 and b"\nvllm:" in page.body:
-        return Vllm()
-    return External()
+    data = (await fetch(session, f"{root}/v1/models")).record().get("data")
+    owners = [m.get("owned_by") for m in data if isinstance(m, dict)] if isinstance(data, list) else []
+    seen = Seen(
+        version=version if isinstance(version, str) else None,
+        owners=frozenset(owner for owner in owners if isinstance(owner, str)),
+        page=b"\n" + page.body if page.status == 200 else b"",
+    )
+    return next(adapter for adapter in ADAPTERS if adapter.recognises(seen))

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import aiohttp
 import msgspec
 
-from windtunnel.simulator.engines.base import Resolved, fetch, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, fetch, root_of
 from windtunnel.simulator.engines.vllm import METRICS, Vllm
 
 
@@ -17,8 +17,14 @@ class Emulator:
         "windtunnel:step_behind_seconds": "behind_s",
     }
 
+    metrics_path = "/metrics"
+    prefixes: tuple[str, ...] = ("windtunnel:",)
+
     def __init__(self) -> None:
         self._vllm = Vllm()
+
+    def recognises(self, seen: Seen) -> bool:
+        return seen.version is not None and "windtunnel" in seen.version
 
     async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
         resolved = await self._vllm.probe(session, base_url, model)

@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 
 from windtunnel.simulator.engines import probe
-from windtunnel.simulator.engines.base import Resolved, choose_model, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, list_models, root_of
 
 LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length")
 """Names under which servers put a model's length into `/v1/models`."""
@@ -15,6 +15,11 @@ LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_len
 class External:
     name = "openai"
     metric_names: Mapping[str, str] = {}
+    metrics_path = "/metrics"
+    prefixes: tuple[str, ...] = ()
+
+    def recognises(self, seen: Seen) -> bool:  # noqa: ARG002 - everything is at least this
+        return True
 
     async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
         root = root_of(base_url)

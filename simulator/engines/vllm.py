@@ -7,7 +7,7 @@ import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines import probe
-from windtunnel.simulator.engines.base import Resolved, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
 
 METRICS: Mapping[str, str] = {
     "vllm:num_requests_running": "running",
@@ -49,6 +49,11 @@ DIFFERS = ("port", "instance_id", "_data_parallel", "rank", "addr", "_count", "c
 class Vllm:
     name = "vllm"
     metric_names = METRICS
+    metrics_path = "/metrics"
+    prefixes: tuple[str, ...] = ("vllm:",)
+
+    def recognises(self, seen: Seen) -> bool:
+        return seen.has(*self.prefixes) or (seen.version is not None and "vllm" in seen.owners)
 
     async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
         root = root_of(base_url)
@@ -81,6 +86,8 @@ class Vllm:
             kv_tokens=kv_tokens,
             num_blocks=blocks,
             prefix_caching=_bool(cache.get("enable_prefix_caching")),
+            speculation=speculation(config)[0],
+            speculative_tokens=speculation(config)[1],
             flags=flatten(config) if config is not None else {f"cache_config.{k}": v for k, v in labels.items()},
             capabilities=seen,
         )
@@ -104,6 +111,15 @@ def match_unit(cache: Mapping[str, Any]) -> int | None:
         if value:
             return value
     return None
+
+
+def speculation(config: Mapping[str, Any] | None) -> tuple[str | None, int | None]:
+    """Method and tokens drafted in a step, of vLLM's resolved config; nothing without speculation."""
+    told = config.get("speculative_config") if config else None
+    if not isinstance(told, dict):
+        return None, None
+    method, tokens = told.get("method"), _int(told.get("num_speculative_tokens"))
+    return (method if isinstance(method, str) else None), tokens
 
 
 def cache_labels(page: bytes) -> dict[str, str]:

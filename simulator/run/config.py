@@ -59,6 +59,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     isolate: Isolate = "auto"
     rate: float | None = None
     """Requests per second, at most."""
+    metrics_urls: tuple[str, ...] = ()
+    """Pages of metrics in place of the target's own: of the replicas behind it."""
     workers: int = 1
     """Processes that share the streams; 1: this one reads them itself."""
     max_failures: float = 0.1
@@ -85,6 +87,13 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             raise UsageError("--virtual and --target exclude each other: a virtual run has its own emulator")
         if self.virtual and self.workers > 1:
             raise UsageError("--virtual and --workers exclude each other: a virtual run is one process")
+        if self.virtual and self.metrics_urls:
+            raise UsageError("--virtual and --metrics-url exclude each other: a virtual run has no pages to read")
+        for url in self.metrics_urls:
+            if not re.match(r"https?://[^/\s]+", url):
+                raise UsageError(f"--metrics-url {url}: give a whole URL, such as http://host:8000/metrics")
+        if len(set(self.metrics_urls)) < len(self.metrics_urls):
+            raise UsageError("--metrics-url: one URL is named twice and would be counted twice; name each once")
         if self.out is not None and not self.out.strip():
             raise UsageError("--out: it is empty, give a folder or leave it out for a new one in ./runs")
         if self.engine is not None and not self.engine.strip():

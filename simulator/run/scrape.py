@@ -1,11 +1,13 @@
-"""Reading an engine's metrics page while a run goes on, at almost no cost to the client's event loop.
+"""Reading an engine's metrics pages while a run goes on, at almost no cost to the client's event loop.
 
 A page has hundreds to thousands of lines and a run needs a dozen of them: the wanted lines are cut out of the bytes
-first and only those are parsed (0.3 ms instead of 10 ms or more).
+first and only those are parsed (0.3 ms instead of 10 ms or more). The pages of several replicas are added up, and each
+replica's own figures are kept beside the sum.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from time import perf_counter_ns
 
 import aiohttp
@@ -13,10 +15,13 @@ import msgspec
 
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.engines.base import fetch, root_of
+from windtunnel.simulator.engines.known import ADAPTERS
 from windtunnel.traces.errors import EngineError
 
-MEANS = frozenset({"kv_usage"})
-"""Shares: averaged over engines and not summed."""
+MEANS = frozenset({"kv_usage", "cache_hit_rate", "spec_accept_length"})
+"""Shares and lengths: averaged over engines and not summed."""
+REPLICA = re.compile(rb'[{,](?:engine|dp_rank)="([^"]*)"')
+"""The label that tells data-parallel engines of one page apart: `engine` in vLLM, `dp_rank` in SGLang."""
 
 
 def wanted_lines(names: Mapping[str, str]) -> re.Pattern[bytes]:
@@ -35,13 +40,38 @@ def _common(names: list[str]) -> tuple[str, list[str]]:
 
 def read_page(page: bytes, names: Mapping[str, str], pattern: re.Pattern[bytes] | None = None) -> dict[str, float]:
     """Our field -> value, summed over labels (shares: the mean). What the page lacks is absent, which is not zero."""
-    found: dict[str, list[float]] = {}
+    return together([values for _, values in _read(page, names, pattern, apart=False)])
+
+
+def read_apart(
+    page: bytes, names: Mapping[str, str], pattern: re.Pattern[bytes] | None = None
+) -> dict[str, dict[str, float]]:
+    """The same for each data-parallel engine of the page, by its label; `""` holds what has no such label."""
+    return {label: together([values]) for label, values in _read(page, names, pattern, apart=True)}
+
+
+def together(found: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]:
+    """Values of each field made one: the sum, of shares the mean."""
+    every: dict[str, list[float]] = {}
+    for values in found:
+        for field, some in values.items():
+            every.setdefault(field, []).extend(some)
+    return {field: sum(v) / len(v) if field in MEANS else sum(v) for field, v in every.items()}
+
+
+def _read(
+    page: bytes, names: Mapping[str, str], pattern: re.Pattern[bytes] | None, *, apart: bool
+) -> list[tuple[str, dict[str, list[float]]]]:
+    found: dict[str, dict[str, list[float]]] = {}
     for line in (pattern or wanted_lines(names)).findall(b"\n" + page):
         name, value = _sample(line)
-        field = names.get(name) or names.get(name.removesuffix("_total"))
-        if field is not None:
-            found.setdefault(field, []).append(value)
-    return {field: sum(v) / len(v) if field in MEANS else sum(v) for field, v in found.items()}
+        fields = names.get(name) or names.get(name.removesuffix("_total"))
+        if fields is not None:
+            label = REPLICA.search(line) if apart else None
+            of = found.setdefault(label[1].decode("utf-8", "replace") if label else "", {})
+            for field in fields.split(" "):
+                of.setdefault(field, []).append(value)
+    return list(found.items())
 
 
 def _sample(line: bytes) -> tuple[str, float]:
@@ -53,39 +83,73 @@ def _sample(line: bytes) -> tuple[str, float]:
 
 
 class Scraper:
-    """One engine's metrics page."""
+    """The metrics pages of one target: its own, or those of its replicas."""
 
-    def __init__(self, session: aiohttp.ClientSession, base_url: str, names: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        base_url: str,
+        names: Mapping[str, str],
+        *,
+        path: str = "/metrics",
+        urls: Sequence[str] = (),
+    ) -> None:
+        """`urls` are read in place of `path` at the target."""
         self._session = session
-        self._url = f"{root_of(base_url)}/metrics"
+        self._urls = tuple(urls) or (f"{root_of(base_url)}{path}",)
         self._names = dict(names)
         self._pattern = wanted_lines(names) if names else None
         self.failed: str | None = None
         """What went wrong with the last scrape."""
         self.parse_ms = 0.0
-        """Time that the last page held the event loop for reading it."""
+        """Time that the last pages held the event loop for reading them."""
 
     async def once(self, t: int) -> EngineSample | None:
-        """Fetch and read the page; `t` (ns since the run's origin) stamps the sample. None when that failed."""
+        """Fetch and read the pages; `t` (ns since the run's origin) stamps the sample. None when one of them failed.
+
+        A sum that lacks a replica would look like one whose replica is idle.
+        """
         if self._pattern is None:
             return None
         began = perf_counter_ns()
         try:
-            answer = await fetch(self._session, self._url)
+            answers = await asyncio.gather(*(fetch(self._session, url) for url in self._urls))
         except EngineError as error:
             self.failed = str(error)
             return None
-        if answer.status != 200:
-            self.failed = f"{self._url}: {answer.complaint()}"
-            return None
+        for url, answer in zip(self._urls, answers, strict=True):
+            if answer.status != 200:
+                self.failed = f"{url}: {answer.complaint()}"
+                return None
         got = perf_counter_ns()
-        try:
-            values = read_page(answer.body, self._names, self._pattern)
-        except (ValueError, IndexError) as error:
-            self.failed = f"{self._url}: not a metrics page ({error})"
-            return None
+        replicas: dict[str, dict[str, float]] = {}
+        for url, answer in zip(self._urls, answers, strict=True):
+            try:
+                read = read_apart(answer.body, self._names, self._pattern)
+            except (ValueError, IndexError) as error:
+                self.failed = f"{url}: not a metrics page ({error})"
+                return None
+            name = url.partition("://")[2].removesuffix("/metrics")
+            many = len(read) > 1
+            replicas |= {f"{name} {label}".rstrip() if many else name: values for label, values in read.items()}
+        values = together([{field: [value] for field, value in one.items()} for one in replicas.values()])
         done = perf_counter_ns()
         self.parse_ms = (done - got) / 1e6
         self.failed = None
         sample = EngineSample(t=t, scrape_ms=round((done - began) / 1e6, 3))
-        return msgspec.structs.replace(sample, **values)
+        return msgspec.structs.replace(sample, **values, apart=replicas if len(replicas) > 1 else None)
+
+
+async def names_on(session: aiohttp.ClientSession, urls: Sequence[str]) -> dict[str, str]:
+    """The metric names of the engines whose pages these are; EngineError for a page of no engine that is known."""
+    names: dict[str, str] = {}
+    for url in urls:
+        answer = await fetch(session, url)
+        if answer.status != 200:
+            raise EngineError(f"--metrics-url {url}: {answer.complaint()}; give the URL of a metrics page")
+        page = b"\n" + answer.body
+        found = [a.metric_names for a in ADAPTERS if any(b"\n" + p.encode() in page for p in a.prefixes)]
+        if not found:
+            raise EngineError(f"--metrics-url {url}: no metrics of an engine that is known; see `windtunnel engines`")
+        names |= found[0]
+    return names

@@ -30,7 +30,7 @@ from windtunnel.simulator.emulator.tokenizer_folder import FolderTokenizer
 from windtunnel.simulator.engines.base import Capabilities, Resolved, choose_model
 from windtunnel.simulator.engines.emulator import Emulator
 from windtunnel.simulator.engines.launch import ASSIGNMENT, EMULATOR
-from windtunnel.simulator.engines.vllm import flatten, match_unit
+from windtunnel.simulator.engines.vllm import flatten, match_unit, speculation
 from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import HERE, RunWriter
 from windtunnel.simulator.results.summary import recompute
@@ -227,6 +227,8 @@ def resolve(settings: Settings, model: str | None = None) -> Resolved:
         kv_tokens=cache["kv_cache_size_tokens"],
         num_blocks=cache["num_gpu_blocks"],
         prefix_caching=cache["enable_prefix_caching"],
+        speculation=speculation(config)[0],
+        speculative_tokens=speculation(config)[1],
         flags=flatten(config),
         emulated=True,
         emulation=labels(settings),
