@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.engines.levers import KINDS, lever
 from windtunnel.simulator.results import breakdown, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
 from windtunnel.simulator.results.breakdown import WORDS, CallTime
+from windtunnel.simulator.results.slowdown import Slowdown, slowdown
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
@@ -21,6 +23,7 @@ from windtunnel.simulator.results.tally import Tally
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.results.working_set import working_set
 from windtunnel.simulator.why import breaks_of
+from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 
 POINTS = 60
@@ -42,6 +45,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     kv_tokens: int | None
     emulated: bool
     valid: bool
+    slowdown: Slowdown | None = None
+    """Against a run of one agent, where one was given."""
 
 
 def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, list[Problem]]:
@@ -100,9 +105,21 @@ def _lever(engine: Any, kind: str) -> str | None:
     return lever(engine, known) if isinstance(engine, str) and known is not None else None
 
 
-def show(path: Path, *, limit: int, width: int | None, as_json: bool) -> int:
+def against(path: Path, alone: Path) -> Slowdown:
+    """UsageError where `alone` is not a run of one agent."""
+    single = RunFolder.open(alone)
+    if single.run.get("agents") != 1:
+        raise UsageError(f"{alone} is a run of {single.run.get('agents')} agents: give one made with --agents 1")
+    engine = single.run.get("engine")
+    emulated = isinstance(engine, dict) and engine.get("emulated") is True
+    return slowdown(RunFolder.open(path).events(), single.events(), emulated=emulated)
+
+
+def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_json: bool) -> int:
     """Print the diagnosis."""
     found, summary, problems = diagnose(path)
+    if alone is not None:
+        found = replace(found, slowdown=against(path, alone))
     if as_json:
         sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
         return 0
@@ -132,6 +149,7 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
     out += ["", f"{'where the time of ' + str(len(found.calls)) + ' calls went':<52}{'share':>7}{'mean':>11}"]
     out += [_row(name, share, found) for name, share in neck.parts.items()]
     out += _held(found)
+    out += _slower(found.slowdown)
     slow = sorted(found.calls, key=lambda call: -call.seconds)[:limit]
     if slow:
         out += ["", "the slowest calls"]
@@ -144,6 +162,21 @@ def _row(name: str, share: float, found: Diagnosis) -> str:
     basis = "/".join(sorted({part.basis for part in mine}))
     mean = sum(part.seconds for part in mine) / len(found.calls)
     return f"  {WORDS[name]:<50}{share:>7.1%}{_seconds(mean):>11}  {basis}"
+
+
+def _slower(found: Slowdown | None) -> list[str]:
+    if found is None:
+        return []
+    if found.e2e is None or found.ttft is None or found.work is None:
+        return ["", "slowdown against running alone: the two runs have no call in common"]
+    label = "emulated" if found.emulated else "measured"
+    whole = f"whole call p50 {found.e2e.p50:.2f}x, p90 {found.e2e.p90:.2f}x"
+    first = f"first token p50 {found.ttft.p50:.2f}x, p90 {found.ttft.p90:.2f}x"
+    return [
+        "",
+        f"slowdown against running alone ({label}, {found.calls:,} calls): {found.work:.2f}x of the calls' time",
+        f"  {whole}; {first}",
+    ]
 
 
 def _held(found: Diagnosis) -> list[str]:

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from windtunnel.agents.events import CallEnd, Chunks, EngineSample
 from windtunnel.simulator.cli_options import config_of
-from windtunnel.simulator.diagnose import diagnose
+from windtunnel.simulator.diagnose import against, diagnose
 from windtunnel.simulator.results.breakdown import break_down, shares
 from windtunnel.simulator.results.misses import CallCache
 from windtunnel.simulator.run.virtual import virtual_run
+from windtunnel.traces.errors import UsageError
 from windtunnel.traces.sources import load
 
 S = 1_000_000_000
@@ -136,3 +137,22 @@ def test_long_gaps_in_decoding_are_a_part_of_their_own():
     assert parts["held_up"] == pytest.approx(1.0, abs=0.001)
     assert parts["decode"] == pytest.approx(1.0, abs=0.001)
     assert shares([time]) == pytest.approx({"prefill_new": 5 / 7, "held_up": 1 / 7, "decode": 1 / 7}, abs=1e-3)
+
+
+def test_the_slowdown_is_over_the_calls_that_both_runs_made(tmp_path):
+    words = ["--shape", "4000x100", "--pace", "none", "--duration", "40", "--no-text"]
+    engine = f"emulator --gpu L40S {MODEL}"
+    for name, agents in (("alone", 1), ("crowd", 12)):
+        config = replace(config_of([*words, "--agents", str(agents)]), engine=engine)
+        virtual_run(config, load(config.traces), tmp_path / name)
+    found = against(tmp_path / "crowd", tmp_path / "alone")
+    assert found.emulated
+    assert found.calls > 12
+    assert found.work is not None
+    assert found.work > 1.5
+    itself = against(tmp_path / "alone", tmp_path / "alone")
+    assert itself.work == pytest.approx(1)
+    assert itself.e2e is not None
+    assert itself.e2e.p50 == pytest.approx(1, rel=0.05)
+    with pytest.raises(UsageError, match="a run of 12 agents: give one made with --agents 1"):
+        against(tmp_path / "alone", tmp_path / "crowd")

@@ -1,0 +1,103 @@
+"""Comparisons, capacity and diagnosis on the real vLLM: what is known to be true must come out."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.vllm
+
+FILE = """
+name = "prefix cache"
+[workload]
+traces = "library"
+agents = 8
+duration = "40s"
+ramp = 1
+warmup = 1
+pace = "none"
+max_context = "4k"
+fit = "scale"
+no_text = true
+[engine]
+name = "on"
+command = '''{command}'''
+[blocks]
+least = 3
+most = 3
+[[variants]]
+name = "off"
+set = {{ "--enable-prefix-caching" = false }}
+[[variants]]
+name = "on, under another name"
+[[variants]]
+name = "longer than the model"
+set = {{ "--max-model-len" = 999999 }}
+"""
+
+
+def windtunnel(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "windtunnel.simulator.cli", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_full_prefix_caching_is_better_and_one_config_under_two_names_is_not(
+    vllm_command: Callable[..., str], tmp_path: Path
+) -> None:
+    file = tmp_path / "prefix.toml"
+    file.write_text(FILE.format(command=vllm_command(max_model_len=4096, blocks=700)))
+    ran = windtunnel("compare", file, "--out", tmp_path / "out", "--json")
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    outcome = json.loads(ran.stdout)
+    on, off, same, wrong = outcome["steps"]
+    for step in (on, off):
+        print(step["name"], json.dumps(step["metrics"]), json.dumps(step["versus_base"]))
+    print("noise floor", json.dumps(outcome["noise_floor"]))
+    found = off["versus_base"]["output_tokens_per_s"]
+    assert found["verdict"] == "worse"
+    assert found["high"] < 1
+    assert off["versus_base"]["e2e_s.paired"]["verdict"] == "worse"
+    assert len(on["runs"]) == len(off["runs"]) == 3
+    assert same["runs"] == on["runs"]
+    assert {c["verdict"] for c in same["versus_base"].values()} == {"no_difference"}
+    assert "max_model_len" in wrong["failed"] or "more than the model can" in wrong["failed"]
+    assert wrong["runs"] == []
+
+
+def test_full_too_few_blocks_are_diagnosed(vllm: Callable[..., str], tmp_path: Path) -> None:
+    url = vllm(max_model_len=4096, blocks=70)
+    ran = windtunnel(
+        *("run", "library", "--target", url, "--agents", "8", "--duration", "40", "--ramp", "1", "--warmup", "1"),
+        *("--pace", "none", "--max-context", "4k", "--fit", "scale", "--no-text", "--out", tmp_path / "run", "--json"),
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
+    found = json.loads(windtunnel("diagnose", tmp_path / "run", "--json").stdout)
+    print(json.dumps(found["bottleneck"]))
+    assert found["bottleneck"]["kind"] == "kv_capacity"
+    assert found["lever"].startswith("--kv-cache-dtype")
+    for call in found["calls"]:
+        assert sum(part["seconds"] for part in call["parts"]) > 0
+
+
+def test_full_capacity_is_found_again_by_a_second_search(vllm: Callable[..., str], tmp_path: Path) -> None:
+    url = vllm(max_model_len=4096, blocks=700)
+
+    def search(seed: int) -> dict[str, int]:
+        ran = windtunnel(
+            *("capacity", "library", "--target", url, "--slo", "e2e_s.p90<15", "--agents", "4", "--most", "16"),
+            *("--duration", "30", "--ramp", "1", "--warmup", "1", "--pace", "none", "--max-context", "4k"),
+            *("--fit", "scale", "--resolution", "25%", "--repeats", "3", "--seed", str(seed)),
+            *("--out", tmp_path / f"seed-{seed}", "--json"),
+        )
+        assert ran.returncode == 0, ran.stderr[-3000:]
+        return json.loads(ran.stdout)
+
+    first, second = search(0), search(100)
+    for found in (first, second):
+        print({key: found[key] for key in ("agents", "low", "high", "limit", "lever")})
+    assert 0 < first["agents"] < 16
+    assert first["low"] <= second["high"]
+    assert second["low"] <= first["high"]
