@@ -12,6 +12,7 @@ import shlex
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import aiohttp
 
 from windtunnel.simulator.engines import keeper, signatures
 from windtunnel.simulator.engines.base import fetch, list_models
+from windtunnel.simulator.engines.coldstart import ColdStart, Watch
 from windtunnel.traces.errors import EngineError, UsageError
 
 EMULATOR = "emulator"
@@ -28,6 +30,10 @@ GRACE_S = 30.0
 READY_S = 3600.0
 """A first start may compile and tune for many minutes."""
 POLL_S = 0.2
+GPU_FREE_S = 60.0
+"""After its last process is gone an engine's GPU memory is free within seconds; then the next one may start."""
+GPU_SLACK = 512 << 20
+"""Bytes more than before the start that still count as free: a driver keeps some."""
 TAIL_BYTES = 400_000
 """How much of the log's end is searched for the reason of a failure."""
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
@@ -67,9 +73,21 @@ class Launched:
     """A started engine: `start` returns at once, `wait_ready` when it serves, `stop` when nothing of it is left."""
 
     def __init__(
-        self, process: subprocess.Popen[bytes], pid: int, command: tuple[str, ...], port: int, log: Path
+        self,
+        process: subprocess.Popen[bytes],
+        pid: int,
+        command: tuple[str, ...],
+        port: int,
+        log: Path,
+        gpu_memory: Callable[[], int | None] | None = None,
+        gpu_before: int | None = None,
     ) -> None:
         self._keeper = process
+        self._began = time.monotonic()
+        self._gpu_memory = gpu_memory
+        self._gpu_before = gpu_before
+        self.cold_start: ColdStart | None = None
+        """Known once `wait_ready` is through."""
         self.pid = pid
         """Process id and process group of the engine."""
         self.command = command
@@ -79,9 +97,21 @@ class Launched:
         self.log_path = log
 
     @classmethod
-    def start(cls, command: str, log_path: Path, *, grace_s: float = GRACE_S) -> "Launched":
-        """Start `command` (with `{port}`; leading NAME=VALUE words set its environment); output goes to `log_path`."""
+    def start(
+        cls,
+        command: str,
+        log_path: Path,
+        *,
+        grace_s: float = GRACE_S,
+        gpu_memory: Callable[[], int | None] | None = None,
+    ) -> "Launched":
+        """Start `command` (with `{port}`; leading NAME=VALUE words set its environment); output goes to `log_path`.
+
+        `gpu_memory` tells the bytes in use on all GPUs, None without a GPU; with it `stop` waits until no more are in
+        use than now.
+        """
         port = free_port()
+        before = gpu_memory() if gpu_memory is not None else None
         words = [word.replace("{port}", str(port)) for word in _split(command)]
         env = dict(os.environ)
         while words and ASSIGNMENT.match(words[0]):
@@ -103,7 +133,7 @@ class Launched:
             guard.communicate()
             why = said.removeprefix("error ") or "it could not be started"
             raise EngineError(f"engine command {words[0]!r}: {why}; install it or give its full path")
-        return cls(guard, int(said), tuple(words), port, log_path)
+        return cls(guard, int(said), tuple(words), port, log_path, gpu_memory, before)
 
     def exited(self) -> int | None:
         """Exit code of the engine, None while it runs."""
@@ -129,8 +159,11 @@ class Launched:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        told = ""
+        told, mark, watch = "", 0, Watch()
         while not await self._serves(session):
+            upto = self.log_mark()
+            watch.look(self._between(mark, upto), time.monotonic() - self._began)
+            mark = upto
             if self.exited() is not None:
                 raise EngineError(f"the engine exited before it served: {self.failure()}; its log is {self.log_path}")
             if loop.time() > deadline:
@@ -143,6 +176,9 @@ class Launched:
                 told = newest
                 progress(newest)
             await asyncio.sleep(POLL_S)
+        now = time.monotonic() - self._began
+        watch.look(self._between(mark, self.log_mark()), now)
+        self.cold_start = watch.done(now)
 
     async def _serves(self, session: aiohttp.ClientSession) -> bool:
         try:
@@ -163,7 +199,24 @@ class Launched:
             self._keeper.stdout.close()
         if group_alive(self.pid):
             raise EngineError(f"process group {self.pid} of the engine is still there; kill it before the next start")
+        await self._gpu_freed()
         return code
+
+    async def _gpu_freed(self) -> None:
+        """Until the GPUs hold no more than before the start: the next engine sizes its KV cache by what is free."""
+        if self._gpu_memory is None or self._gpu_before is None:
+            return
+        deadline = time.monotonic() + GPU_FREE_S
+        while (used := await asyncio.to_thread(self._gpu_memory)) is not None:
+            left = used - self._gpu_before
+            if left <= GPU_SLACK:
+                return
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"the GPU holds {left / (1 << 30):.1f} GiB more than before the engine's start, {GPU_FREE_S:.0f} s "
+                    "after its last process ended; see nvidia-smi for who has them"
+                )
+            await asyncio.sleep(POLL_S)
 
     def failure(self) -> str:
         """Why the engine is gone, from its log: one clause."""
@@ -185,6 +238,15 @@ class Launched:
         with contextlib.suppress(OSError), self.log_path.open("rb") as log:
             log.seek(mark)
             return log.read().decode("utf-8", "replace").splitlines()
+        return []
+
+    def _between(self, mark: int, upto: int) -> list[str]:
+        """Lines of the log between two of its marks."""
+        if upto <= mark:
+            return []
+        with contextlib.suppress(OSError), self.log_path.open("rb") as log:
+            log.seek(mark)
+            return log.read(upto - mark).decode("utf-8", "replace").replace("\r", "\n").splitlines()
         return []
 
     def _tail(self, limit: int = TAIL_BYTES) -> str:

@@ -1,6 +1,7 @@
 """Who makes the runs: the emulator on the virtual clock, engines that are started here, or servers that run already."""
 
 import asyncio
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,10 @@ from msgspec.structs import replace
 from windtunnel.simulator.engines.base import Resolved, detect, open_session, root_of
 from windtunnel.simulator.engines.launch import Launched, expand
 from windtunnel.simulator.engines.patience import patiently
+from windtunnel.simulator.engines.recipes import advice
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.plan import Step
+from windtunnel.simulator.run import gpu
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded
@@ -127,7 +130,10 @@ class Real:
         began = time.monotonic()
         log = self._folder / "engines" / f"{self._starts:03}-{step.name.replace('/', '-')}.log"
         self._talk(f"starting: {step.command}")
-        launched = Launched.start(expand(step.command), log)
+        command = expand(step.command)
+        for line in advice(command, os.environ):
+            self._talk(f"  {line}")
+        launched = Launched.start(command, log, gpu_memory=gpu.used_memory)
         self._up = (step, launched)
         try:
             async with open_session() as session:

@@ -26,6 +26,7 @@ NO_WORKLOAD = frozenset(
         "seed",
         "slo",
         "workers",
+        "metrics_urls",
         "isolate",
         "traces",
         "api",

@@ -200,7 +200,7 @@ class Recording:
             return None
         self._engine = adapter.name
         writer.write_run(self._describe(begin))
-        return Scraper(session, begin.upstream, adapter.metric_names)
+        return Scraper(session, begin.upstream, adapter.metric_names, path=adapter.metrics_path)
 
     def _describe(self, begin: Begin) -> dict[str, Any]:
         recorder = self._recorder

@@ -93,5 +93,17 @@ class Gpus:
         self._get(self._nvml.nvmlShutdown)
 
 
+def used_memory() -> int | None:
+    """Bytes in use on all GPUs together; None without a GPU."""
+    gpus = Gpus.open()
+    if gpus is None:
+        return None
+    try:
+        used = [sample.memory_used for sample in gpus.sample(0)]
+    finally:
+        gpus.close()
+    return sum(bytes_ for bytes_ in used if bytes_ is not None) if any(b is not None for b in used) else None
+
+
 def _text(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value or "")

@@ -11,6 +11,7 @@ import msgspec
 
 from windtunnel.agents import events as ev
 from windtunnel.simulator.engines.base import Resolved
+from windtunnel.simulator.engines.coldstart import ColdStart
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.prepare import Preparation
@@ -54,6 +55,7 @@ def describe(
     origin_ns: int,
     wall_clock: float,
     worker_pids: Sequence[int] = (),
+    cold_start: ColdStart | None = None,
 ) -> dict[str, Any]:
     """run.json: everything needed to repeat the run and to judge it."""
     return {
@@ -70,6 +72,7 @@ def describe(
         "agents": config.agents,
         "seed": config.seed,
         "target": target,
+        "cold_start": None if cold_start is None else msgspec.to_builtins(cold_start),
         "engine": {
             **{key: value for key, value in msgspec.to_builtins(resolved).items() if key != "flags"},
             "resolved": {

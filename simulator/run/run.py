@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import gc
+import os
 import secrets
 import signal
 import sys
@@ -18,6 +19,7 @@ from windtunnel.agents.clock import RealClock
 from windtunnel.simulator.engines.base import detect, open_session, root_of
 from windtunnel.simulator.engines.launch import EMULATOR, GRACE_S, Launched, expand
 from windtunnel.simulator.engines.patience import patiently
+from windtunnel.simulator.engines.recipes import advice
 from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
 from windtunnel.simulator.results.summary import recompute
@@ -31,7 +33,7 @@ from windtunnel.simulator.run.link import Link
 from windtunnel.simulator.run.loop import COLLECT, loop_factory
 from windtunnel.simulator.run.outcome import describe, outcome
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
-from windtunnel.simulator.run.scrape import Scraper
+from windtunnel.simulator.run.scrape import Scraper, names_on
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, say
 from windtunnel.simulator.run.workers import Workers
 from windtunnel.traces.errors import EngineError
@@ -130,8 +132,10 @@ class Run:
         command = expand(self.config.engine)
         writer = self._create()
         talk(f"starting the engine: {self.config.engine or EMULATOR}")
+        for line in advice(command, os.environ):
+            talk(line)
         began = time.monotonic()
-        launched = Launched.start(command, writer.path / ENGINE_LOG)
+        launched = Launched.start(command, writer.path / ENGINE_LOG, gpu_memory=gpu.used_memory)
         try:
             async with open_session() as session:
                 await launched.wait_ready(
@@ -182,6 +186,7 @@ class Run:
         root, resolved = link.root, link.resolved
         clock = RealClock()
         target = parse_target(root, headers=self.config.headers)
+        scraper = await self._scraper(link)
         workers, count = None, self.config.workers
         if count > 1:
             workers = await Workers.start(count, target, keep_text=self.config.keeps_text)
@@ -197,6 +202,7 @@ class Run:
                 origin_ns=origin,
                 wall_clock=wall,
                 worker_pids=() if workers is None else workers.pids,
+                cold_start=None if launched is None else launched.cold_start,
             )
         )
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=wall))
@@ -218,7 +224,6 @@ class Run:
         plain = PlainProgress(sys.stderr, self.config.agents, clock="emulated " if resolved.emulated else "")
         writer.subscribe(plain)
         plain.enabled = not self.screen
-        scraper = Scraper(link.session, root, link.adapter.metric_names) if resolved.capabilities.metrics else None
 
         async def scrape() -> None:
             sample = await scraper.once(driver.now()) if scraper is not None else None
@@ -268,6 +273,15 @@ class Run:
             await _stop(launched)
         await self._leave(watcher, status)
         return summary
+
+    async def _scraper(self, link: Link) -> Scraper | None:
+        """Of the target's metrics, or of its replicas' where they are named."""
+        urls = self.config.metrics_urls
+        if urls:
+            return Scraper(link.session, link.root, await names_on(link.session, urls), urls=urls)
+        if not link.resolved.capabilities.metrics:
+            return None
+        return Scraper(link.session, link.root, link.adapter.metric_names, path=link.adapter.metrics_path)
 
     async def _settle(self, scraper: Scraper, driver: Driver) -> None:
         """What the engine counted in the end: it publishes a step's counts a little after the step's last chunk."""
