@@ -17,6 +17,7 @@ from windtunnel.simulator.cli_anonymise import anonymise
 from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_compare import compare
 from windtunnel.simulator.cli_diagnose import diagnose
+from windtunnel.simulator.cli_engines import engines
 from windtunnel.simulator.cli_options import run_options, to_config
 from windtunnel.simulator.cli_record import record
 from windtunnel.simulator.cli_report import report
@@ -197,6 +198,7 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
 cli.add_command(capacity)
 cli.add_command(compare)
 cli.add_command(diagnose)
+cli.add_command(engines)
 cli.add_command(record)
 cli.add_command(report)
 cli.add_command(why)
