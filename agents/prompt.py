@@ -86,6 +86,8 @@ class Options(Struct, frozen=True):
     history: History = "recorded"
     token_ids: bool = True
     """Ask for token ids where the dialect has them."""
+    natural: bool = False
+    """Answers end where the model ends them, at the recorded length at the latest; nothing is pinned."""
 
 
 class Output(Struct, frozen=True):
@@ -261,13 +263,12 @@ class Conversation:
                 parts.pop()
             parts[-1] = parts[-1][:-1]
             ending = b""
-        tail = self._tail(call, ending, pinned)
-        parts.append(tail)
+        parts.append(tail := self._tail(call, ending, pinned))
         return Body(
             parts=parts,
             length=len(self._prefix) + size + len(tail),
             expected_prompt_tokens=tokens + extra,
-            pinned_tokens=pinned,
+            pinned_tokens=0 if self.options.natural else pinned,
             reprefilled_tokens=reprefilled,
             kept_pieces=kept_pieces,
             added_pieces=tuple(pieces),
@@ -368,7 +369,7 @@ class Conversation:
         if held is None:
             held = self._tails[key] = self._fields(call)
         tools, fields = held
-        if self.options.dialect.min_tokens:
+        if self.options.dialect.min_tokens and not self.options.natural:
             return b'%b]%b,"max_tokens":%d,"min_tokens":%d%b}' % (ending, tools, pinned, pinned, fields)
         return b'%b]%b,"max_tokens":%d%b}' % (ending, tools, pinned, fields)
 
@@ -389,7 +390,7 @@ class Conversation:
             fields["stream_options"] = {"include_usage": True}
             if dialect.continuous_usage:
                 fields["stream_options"]["continuous_usage_stats"] = True
-        if dialect.ignore_eos:
+        if dialect.ignore_eos and not self.options.natural:
             fields["ignore_eos"] = True
         if dialect.token_ids and self.options.token_ids:
             fields["return_token_ids"] = True

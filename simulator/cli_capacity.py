@@ -1,6 +1,5 @@
 """`windtunnel capacity`: how many agents the engine carries at a service level."""
 
-import asyncio
 import secrets
 import signal
 import sys
@@ -44,6 +43,8 @@ def capacity(most: int, repeats: int, resolution: str, emulate: str | None, **fl
 
 
 def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate: str | None) -> "Capacity":
+    import asyncio
+
     from msgspec.structs import replace
 
     from windtunnel.simulator.experiments import capacity as cap

@@ -1,6 +1,5 @@
 """`windtunnel compare`: an experiment file, or run folders that exist."""
 
-import asyncio
 import signal
 import sys
 from pathlib import Path
@@ -75,6 +74,8 @@ def _of_folders(paths: tuple[Path, ...], metrics: tuple[str, ...]) -> "Outcome":
 
 
 def _conduct(plan: "Plan", out: Path | None) -> "Outcome":
+    import asyncio
+
     from windtunnel.simulator.experiments.backends import Real, Virtual
     from windtunnel.simulator.experiments.experiment import Experiment, Runner, default_folder
     from windtunnel.simulator.run.viewer import say

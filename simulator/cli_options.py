@@ -66,6 +66,13 @@ _OPTIONS: list[Callable[[Command], Command]] = [
         show_default=True,
         help="Answers that go back into the prompts: the recorded ones, or the generated ones.",
     ),
+    click.option(
+        "--lengths",
+        type=click.Choice(["recorded", "natural"]),
+        default="recorded",
+        show_default=True,
+        help="Output lengths: pinned to the recording, or where the model ends by itself (recorded length at most).",
+    ),
     click.option("--max-context", metavar="N", help="Largest context (default: what the server takes); 32k works."),
     click.option(
         "--fit",
@@ -193,6 +200,7 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
         human_time=None if flags["human_time"] is None else parse_dial(flags["human_time"]),
         per_tool=per_tool,
         history=flags["history"],
+        lengths=flags["lengths"],
         max_context=None if max_context is None else parse_count(max_context, "--max-context"),
         fit=flags["fit"],
         isolate=flags["isolate"],

@@ -1,6 +1,5 @@
 """`windtunnel report`: a page of a run or of experiments, and calls as tables."""
 
-import webbrowser
 from pathlib import Path
 
 import click
@@ -31,4 +30,6 @@ def report(folders: tuple[Path, ...], out: Path | None, opens: bool, markdown: b
     page = write_page(folders, out)
     click.echo(page)
     if opens:
+        import webbrowser
+
         webbrowser.open(page.resolve().as_uri())

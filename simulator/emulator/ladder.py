@@ -17,6 +17,7 @@ from msgspec.structs import asdict, replace
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.constants import Constants, constants, figures
 from windtunnel.simulator.emulator.measured import Case, Closed
+from windtunnel.simulator.emulator.profile import Errors, Profile, Source
 from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.trial import Trial
 
@@ -113,6 +114,21 @@ def if_synchronous() -> float:
 def fitted(known: Constants | None = None) -> tuple[Reached, Constants]:
     known = known or constants()
     return _scaled(known, factor(known))
+
+
+def profile() -> Profile:
+    """The ladder's GPU as calibrated on the first rung, as `--profile ladder` has it."""
+    reached, scaled = fitted()
+    known, changed = asdict(constants()), asdict(scaled)
+    first = Source("the published ladder's first rung", f"{ladder().rung[0].measured:g} tokens/s", ladder().model, 256)
+    return Profile(
+        gpu=ladder().gpu,
+        engine="vllm 0.32.0rc1",
+        reached=reached,
+        error=Errors(in_sample=0.0),
+        figures={name: value for name, value in changed.items() if value != known[name]},
+        source=(first,),
+    )
 
 
 def swings() -> list[Swing]:

@@ -5,6 +5,7 @@ of `validate` uses it instead of the table's constants.
 """
 
 import tomllib
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +60,16 @@ class Profile(Struct, frozen=True, kw_only=True):
         return f"calibrated on {runs}, error {self.error.held_out:.1%} held out"
 
 
+SHIPPED = {"ladder": "ladder_profile.toml"}
+"""Profiles that come with the program, by name: of the published ladder's GPU, calibrated on its first rung alone."""
+
+
 def load(path: Path) -> Profile:
-    """UsageError for a file that is none."""
+    """A file, or a shipped profile's name; UsageError for a file that is none."""
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        shipped = SHIPPED.get(str(path)) if not path.exists() else None
+        file = files("windtunnel.simulator.emulator") / shipped if shipped else path
+        data = tomllib.loads(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise UsageError(f"--profile {path} cannot be read: {error}.") from error
     if data.pop("schema", None) != SCHEMA:

@@ -267,6 +267,7 @@ def _forced(step: StepRuns, other: StepRuns) -> bool:
     return any(
         _speculates(s)
         and not (_resolved(s).get("emulation"))
+        and not any(run.natural for run in s.runs.values())
         and _setting(s, "speculative_config.rejection_sample_method") != "synthetic"
         for s in (step, other)
     )

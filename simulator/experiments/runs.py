@@ -59,6 +59,13 @@ class Measured(Struct, frozen=True):
         return self.run.get("virtual") is True
 
     @property
+    def natural(self) -> bool:
+        """The model's own words on recorded ones: what it drafts and accepts there it would in earnest."""
+        config, traces = self.run.get("config"), self.run.get("traces")
+        made_up = [trace for trace in traces if isinstance(trace, dict) and trace.get("shape_only")] if traces else [1]
+        return isinstance(config, dict) and config.get("lengths") == "natural" and not made_up
+
+    @property
     def began(self) -> float:
         clock = self.run.get("wall_clock")
         return float(clock) if isinstance(clock, int | float) else 0.0

@@ -54,6 +54,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     human_time: Dial | None = None
     per_tool: dict[str, Dial] = {}
     history: Literal["recorded", "live"] = "recorded"
+    lengths: Literal["recorded", "natural"] = "recorded"
+    """Output lengths: pinned to the recording, or where the model ends by itself (at the recorded length at most)."""
     max_context: int | None = None
     fit: Fit = "filter"
     isolate: Isolate = "auto"

@@ -286,6 +286,7 @@ def _options(config: RunConfig, route: Route, resolved: Resolved, isolation: Iso
         history=config.history,
         # On the chat route usage in each chunk counts as well, and the answer does not repeat the whole prompt's ids.
         token_ids=route == "tokens" or not seen.continuous_usage,
+        natural=config.lengths == "natural",
     )
 
 

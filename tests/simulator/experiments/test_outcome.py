@@ -147,3 +147,14 @@ def test_a_step_that_did_not_start_is_shown_with_its_reason(made: Made) -> None:
 def test_metrics_that_are_none_are_refused(bad: str) -> None:
     with pytest.raises(UsageError, match=bad.partition(".")[0]):
         parse(bad)
+
+
+def test_speculation_on_the_models_own_words_keeps_its_verdict(made: Made) -> None:
+    settings = {"speculative_config.method": "ngram"}
+    base = ladder(made, [1.0])[0]
+    for shape_only, verdict in ((False, "better"), (True, "too_noisy")):
+        other = ladder(made, [1.0, 1.4], settings=settings, config={"lengths": "natural"})[1]
+        for run in other.runs.values():
+            run.run["traces"] = [{"fingerprint": "f1", "shape_only": shape_only}]
+        found = assess([base, msgspec.structs.replace(other, previous=0)], [SPEED], name="x").steps[1]
+        assert found.versus_base["output_tokens_per_s"].verdict == verdict
