@@ -116,10 +116,11 @@ class Sglang:
 
 
 async def _info(session: aiohttp.ClientSession, root: str) -> dict[str, Any]:
-    """Its resolved settings; older versions have them under another name."""
+    """Its resolved settings, those of nested groups beside the others; older versions have them at another route."""
     for route in ("/server_info", "/get_server_info"):
         if info := (await fetch(session, root + route)).record():
-            return info
+            nested = [value for value in info.values() if isinstance(value, dict)]
+            return {key: value for part in (*nested, info) for key, value in part.items()}
     return {}
 
 

@@ -5,9 +5,13 @@ import re
 SIGNATURES: tuple[tuple[str, str], ...] = (
     (r"unrecognized arguments?: (.+)", "the engine does not know the flag {0}; correct the command"),
     (r"error: argument ([^:]+): (.+)", "the engine refuses the flag {0} ({1}); correct the command"),
+    (
+        r"(?:error: invalid argument: |No such option:? '?)(--?[\w-]+)",  # llama-server, trtllm-serve
+        "the engine does not know the flag {0}; correct the command",
+    ),
     (r"error: the following arguments are required: (.+)", "the engine's command lacks {0}"),
     (
-        r"(?:Errno 98\b|address already in use)",
+        r"(?:Errno 98\b|address already in use|couldn't bind HTTP server socket)",
         "the engine's port is taken by another process; start again, or stop that process",
     ),
     (
@@ -25,6 +29,18 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
     (
         r"No available memory for the cache blocks",
         "no memory is left for the KV cache; raise --gpu-memory-utilization or take a smaller model",
+    ),
+    (
+        r"try to increase --mem-fraction-static\.? Current value: mem_fraction_static=([\d.]+)",
+        "no memory is left for the KV cache; raise --mem-fraction-static (it is {0}) or take a smaller model",
+    ),
+    (
+        r"try to increase --mem-fraction-static",
+        "no memory is left for the KV cache; raise --mem-fraction-static or take a smaller model",
+    ),
+    (
+        r"failed to load model, '([^']+)'",
+        "the model {0} could not be loaded; check its path and that it is a GGUF file",
     ),
     (
         r"(?:CUDA out of memory|OutOfMemoryError)",

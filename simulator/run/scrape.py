@@ -130,8 +130,11 @@ class Scraper:
                 self.failed = f"{url}: not a metrics page ({error})"
                 return None
             name = url.partition("://")[2].removesuffix("/metrics")
-            many = len(read) > 1
-            replicas |= {f"{name} {label}".rstrip() if many else name: values for label, values in read.items()}
+            labels = [label for label in read if label]
+            if len(labels) > 1:
+                replicas |= {f"{name} {label}".rstrip(): values for label, values in read.items()}
+            else:
+                replicas[name] = together([{f: [v] for f, v in values.items()} for values in read.values()])
         values = together([{field: [value] for field, value in one.items()} for one in replicas.values()])
         done = perf_counter_ns()
         self.parse_ms = (done - got) / 1e6

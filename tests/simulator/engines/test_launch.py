@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from windtunnel.simulator.engines import signatures
+from windtunnel.simulator.engines import launch, signatures
 from windtunnel.simulator.engines.launch import Launched, expand, group_alive
 from windtunnel.traces.errors import EngineError, UsageError
 
@@ -65,6 +65,48 @@ async def test_start_serve_stop(command, tmp_path):
     assert await engine.stop() == 128 + signal.SIGTERM
     assert not group_alive(engine.pid)
     assert not alive(worker)
+
+
+async def test_a_cold_start_is_timed_by_the_logs_lines(tmp_path):
+    (tmp_path / "server.py").write_text(
+        "import sys, time\n"
+        "print('INFO Starting to load model m...', flush=True); time.sleep(0.5)\n"
+        "print('INFO Model loading took 1.25 GiB memory and 0.437500 seconds', flush=True)\n"
+        "print('INFO init engine (profile, create kv cache, warmup model) took 0.20 s', flush=True)\n"
+        + SERVER.replace("sys.argv[2]", "sys.argv[0] + '.pid'")
+    )
+    engine = Launched.start(f"{sys.executable} {tmp_path}/server.py {{port}}", tmp_path / "engine.log")
+    assert engine.cold_start is None
+    async with aiohttp.ClientSession() as session:
+        await engine.wait_ready(session, timeout_s=20)
+    await engine.stop()
+
+    found = engine.cold_start
+    assert found.load_s >= 0.2
+    assert (found.compile_s, found.capture_s) == (None, None)
+    assert found.start_s + found.load_s + found.ready_s == pytest.approx(found.total_s, abs=0.01)
+    assert found.told == {"load": 0.438, "init": 0.2}
+
+
+async def test_the_next_start_waits_until_the_gpus_memory_is_free(tmp_path):
+    """A driver gives an engine's memory back some time after the process is gone."""
+    told = iter([5 << 30, 80 << 30, 30 << 30, (5 << 30) + (100 << 20)])
+    engine = Launched.start("sleep 600 {port}", tmp_path / "engine.log", gpu_memory=lambda: next(told))
+    await engine.stop()
+    assert next(told, None) is None
+
+
+async def test_gpu_memory_that_stays_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(launch, "GPU_FREE_S", 0.0)
+    told = iter([1 << 30, 21 << 30, 21 << 30])
+    engine = Launched.start("sleep 600 {port}", tmp_path / "engine.log", gpu_memory=lambda: next(told))
+    with pytest.raises(EngineError, match=r"the GPU holds 20\.0 GiB more than before"):
+        await engine.stop()
+
+
+async def test_without_a_gpu_nothing_is_waited_for(tmp_path):
+    engine = Launched.start("sleep 600 {port}", tmp_path / "engine.log", gpu_memory=lambda: None)
+    assert await engine.stop() == 128 + signal.SIGTERM
 
 
 async def test_kill_9_of_the_run_leaves_no_orphan(command, tmp_path):
