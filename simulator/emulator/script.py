@@ -4,6 +4,7 @@ The tokens are ordinary words, commas and line ends in an order that the built-i
 tokens, so that text sent back in a history finds the KV cache that its generation left.
 """
 
+import threading
 from functools import cache
 from hashlib import blake2b
 from typing import Self
@@ -20,6 +21,7 @@ from windtunnel.simulator.emulator.words import known
 _CHUNK = 256
 _TYPICAL_LENGTH = 180
 _SIGN_SHARE = 0.12
+_WORD = (1 << 64) - 1
 
 
 class Inventory(Struct, frozen=True):
@@ -45,6 +47,26 @@ class Inventory(Struct, frozen=True):
 def builtin_inventory() -> Inventory:
     """Of the built-in tokenizer."""
     return Inventory.of(builtin())
+
+
+class _Dice(threading.local):
+    """One generator for each thread, moved to where a stream begins: to make one takes several times as long."""
+
+    def __init__(self) -> None:
+        self._philox = np.random.Philox(key=0)
+        self._rng = np.random.Generator(self._philox)
+        self._start = self._philox.state
+
+    def at(self, key: int, counter: int) -> np.random.Generator:
+        """`Generator(Philox(key=key, counter=counter))`, valid until the next call."""
+        state = self._start["state"]
+        state["counter"][:] = (counter & _WORD, counter >> 64, 0, 0)
+        state["key"][:] = (key & _WORD, key >> 64)
+        self._philox.state = self._start
+        return self._rng
+
+
+_DICE = _Dice()
 
 
 def hasher(seed: int) -> blake2b:
@@ -78,7 +100,7 @@ class Words:
 
     def natural_length(self, least: int) -> int:
         """Where the model would end by itself, at least `least` tokens; remembered: the stop token stands there."""
-        rng = np.random.Generator(np.random.Philox(key=self._key, counter=1 << 64))
+        rng = _DICE.at(self._key, 1 << 64)
         self._stop = max(least, 1, round(_TYPICAL_LENGTH * float(rng.lognormal(0.0, 0.8))))
         return self._stop
 
@@ -90,10 +112,10 @@ class Words:
     def _extend(self) -> None:
         words, shares, signs = self._inventory.words, self._inventory.shares, self._inventory.signs
         chunk = len(self._ids) // _CHUNK
-        rng = np.random.Generator(np.random.Philox(key=self._key, counter=chunk << 32))
-        drawn = words[np.searchsorted(shares, rng.random(_CHUNK), side="right").clip(max=len(words) - 1)]
+        rng = _DICE.at(self._key, chunk << 32)
+        drawn = words.take(shares.searchsorted(rng.random(_CHUNK), side="right"), mode="clip")
         # Signs stand at odd places only: two in a row would be read back as one token.
-        places = np.flatnonzero(rng.random(_CHUNK // 2) < 2 * _SIGN_SHARE) * 2 + 1
+        places = (rng.random(_CHUNK // 2) < 2 * _SIGN_SHARE).nonzero()[0] * 2 + 1
         if len(signs):
             drawn[places] = signs[rng.integers(0, len(signs), size=len(places))]
         self._ids += drawn.tolist()

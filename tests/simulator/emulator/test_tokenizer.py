@@ -113,6 +113,17 @@ def test_output_depends_on_prompt_and_seed_only() -> None:
     assert Words(two, 0).tokens(0, 600) != base
 
 
+def test_answers_that_are_drawn_in_turns_do_not_mix() -> None:
+    alone = [Words(np.arange(n, dtype=np.uint32), 0).tokens(0, 1200) for n in (3, 4)]
+    both = [Words(np.arange(n, dtype=np.uint32), 0) for n in (3, 4)]
+    in_turns: list[list[int]] = [[], []]
+    for start in range(0, 1200, 100):
+        for ids, script in zip(in_turns, both, strict=True):
+            ids += script.tokens(start, start + 100)
+    assert in_turns == alone
+    assert alone[0] != alone[1]
+
+
 def test_the_model_stops_by_itself_where_it_said() -> None:
     lengths = set()
     for i in range(50):
