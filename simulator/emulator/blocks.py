@@ -8,7 +8,6 @@ that the pool costs the same memory on the first step and after a million of the
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,8 +38,8 @@ def chain_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
     if full == 0:
         return []
     rows = tokens[: full * block_size].reshape(full, block_size).astype(np.uint64)
-    contents = (rows * _MIX[:block_size]).sum(axis=1, dtype=np.uint64).tolist()
-    return list(accumulate(contents, lambda before, content: hash((before, content)), initial=parent))[1:]
+    contents: list[int] = rows.dot(_MIX[:block_size]).tolist()
+    return [parent := hash((parent, content)) for content in contents]
 
 
 class BlockPool:

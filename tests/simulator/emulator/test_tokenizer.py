@@ -119,7 +119,7 @@ def test_answers_that_are_drawn_in_turns_do_not_mix() -> None:
     in_turns: list[list[int]] = [[], []]
     for start in range(0, 1200, 100):
         for ids, script in zip(in_turns, both, strict=True):
-            ids += script.tokens(start, start + 100)
+            ids.extend(script.tokens(start, start + 100))
     assert in_turns == alone
     assert alone[0] != alone[1]
 
