@@ -79,8 +79,8 @@ FACTS: Mapping[str, Mapping[str, str]] = {
     },
     "dynamo": {
         "title": "Dynamo frontend",
-        "verified": "source",
-        "where": "ai-dynamo 1.6.1: dynamo/prometheus_names.py, dynamo/frontend/frontend_args.py",
+        "verified": "real",
+        "where": "ai-dynamo 1.6.1, the real frontend with its mocked worker on a CPU",
         "reset": "none",
         "pinned": "ignore_eos, checked by the output",
         "cached": "usage, where the worker tells",

@@ -1,5 +1,4 @@
-"""Dynamo's frontend: metric names and what it tells of the workers behind it, from ai-dynamo 1.6.1
-(dynamo/prometheus_names.py, dynamo/frontend/frontend_args.py).
+"""Dynamo's frontend: metric names and what it tells of the workers behind it, as seen on ai-dynamo 1.6.1.
 
 It knows requests and tokens and nothing of a scheduler: what runs and what waits in an engine is not told apart, so
 `waiting` stays null and `running` counts what the frontend has not finished. For an engine's own figures give the

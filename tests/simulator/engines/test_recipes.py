@@ -49,6 +49,7 @@ def test_every_engine_that_is_recognised_is_listed_and_says_how_it_was_verified(
     listed = {one.name: one for one in engines()}
     assert set(listed) == {adapter.name for adapter in ADAPTERS}
     assert listed["vllm"].verified == "real"
+    assert listed["dynamo"].verified == "real"
     assert listed["sglang"].verified == "source"
     assert listed["openai"].verified == "no"
     assert listed["llama.cpp"].lacks[:3] == ("kv_usage", "preemptions", "requests_finished")
