@@ -25,9 +25,10 @@ Talk = Callable[[str], None]
 ENGINE_LOG = "engine.log"
 
 
-def identity_of(resolved: Resolved, target: str | None) -> str:
-    """`engine_identity` of a server before anything was run on it."""
-    return runs.engine_identity({"target": target, "engine": described(resolved)})
+def identity_of(resolved: Resolved, step: Step, target: str | None) -> str:
+    """`engine_identity` of a step's server before anything was run on it."""
+    config = {"engine": step.command}
+    return runs.engine_identity({"target": target, "config": config, "engine": described(resolved)})
 
 
 def described(resolved: Resolved) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Virtual:
         from windtunnel.simulator.run.virtual import VirtualRun, resolve
 
         run = VirtualRun(self._config(step, 0), self._loaded)
-        return identity_of(resolve(run.settings), None)
+        return identity_of(resolve(run.settings), step, None)
 
     async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None:
         from windtunnel.simulator.run.virtual import virtual_run
@@ -95,14 +96,15 @@ class Real:
             async with patiently(self._talk, root):
                 adapter = await detect(root, session)
                 resolved = await adapter.probe(session, root, self._workload.model)
-        return identity_of(resolved, root)
+        return identity_of(resolved, step, root)
 
     async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None:
         from windtunnel.simulator.run.run import Run
 
         url = await self._serve(step)
         launched = None if self._up is None else self._up[1]
-        config = replace(self._workload, target=url, engine=None, seed=seed, out=str(out))
+        # The command stays in run.json: it is part of what was measured.
+        config = replace(self._workload, target=url, engine=step.command, seed=seed, out=str(out))
         config = config if agents is None else replace(config, agents=agents)
         summary = await Run(config, self._loaded, screen=False, exit_when_done=True).on(url, launched)
         if launched is not None and launched.exited() is not None:
@@ -122,6 +124,7 @@ class Real:
     async def _serve(self, step: Step) -> str:
         """The URL of the step's engine, started if need be."""
         if step.target is not None:
+            await self.close()
             return step.target
         if self._up is not None and self._up[0].name == step.name and self._up[1].exited() is None:
             return self._up[1].url

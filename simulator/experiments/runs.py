@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.events import CallEnd
+from windtunnel.simulator.experiments import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.calls import completed
 from windtunnel.simulator.results.store import RunFolder
@@ -36,7 +37,11 @@ NO_WORKLOAD = frozenset(
 """Settings of a run that do not change the work: how it is written down, where it is sent, or told by other keys."""
 
 PROFILED = ("num_gpu_blocks", "kv_cache_size", "kv_cache_max_concurrency", "kv_cache_memory")
-"""Parts of names of settings that a real engine finds out anew at each start: they differ a little by themselves."""
+"""Parts of names of settings that a real engine finds out anew at each start: they differ a little by themselves. What
+its command sets of them stands in the command."""
+
+TELLS_ALL = frozenset(("vllm", "sglang", "windtunnel-emulator"))
+"""Engines whose `server_info` holds every setting. Others tell a few of them: equal ones then prove nothing."""
 
 
 class Measured(Struct, frozen=True):
@@ -113,19 +118,40 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def engine_identity(run: Mapping[str, Any]) -> str:
     """12 hex digits of the engine's resolved settings: equal configurations have equal ones, whatever started them.
 
-    An engine that tells no settings is known by its URL and model.
+    The environment of its command belongs to it, for no engine tells that. An engine that does not tell all of its
+    settings is known by its whole command too, or by its URL.
     """
     engine = run.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     resolved = engine.get("resolved")
-    told = isinstance(resolved, dict) and any("." in str(key) for key in resolved)
+    config = run.get("config")
+    command = config.get("engine") if isinstance(config, dict) else None
+    env, words = cmd.split(command) if isinstance(command, str) and command.strip() else ({}, [])
     parts: dict[str, Any] = {key: engine.get(key) for key in ("name", "version", "model", "emulation")}
     if engine.get("emulated"):
         parts["kv_tokens"] = engine.get("kv_tokens")
+    else:
+        flags = {name: value for name, value in cmd.flags_of(words).items() if _profiled(name.replace("-", "_"))}
+        parts["env"], parts["set"] = env, flags
     if isinstance(resolved, dict):
-        resolved = {key: value for key, value in resolved.items() if not any(part in str(key) for part in PROFILED)}
-    parts["settings"] = resolved if told else [run.get("target"), resolved]
+        parts["settings"] = {key: value for key, value in resolved.items() if not _profiled(str(key))}
+    if not _tells_all(engine):
+        parts["started"] = words or run.get("target")
     return blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=6).hexdigest()
+
+
+def _profiled(name: str) -> bool:
+    return any(part in name for part in PROFILED)
+
+
+def _tells_all(engine: Mapping[str, Any]) -> bool:
+    """Of a run that does not say what was seen of its engine, by whether there are settings of any depth."""
+    seen = engine.get("capabilities")
+    if isinstance(seen, dict) and seen.get("server_info") is not True:
+        return False
+    resolved = engine.get("resolved")
+    told = isinstance(resolved, dict) and any("." in str(key) for key in resolved)
+    return told and engine.get("name") in TELLS_ALL
 
 
 def engine_title(run: Mapping[str, Any]) -> str:

@@ -1,0 +1,48 @@
+"""When two engines are one configuration: by what they tell, and by their commands where they do not tell it."""
+
+from typing import Any
+
+import pytest
+
+from windtunnel.simulator.experiments.runs import engine_identity
+
+TOLD = {"server_info": True}
+
+
+def vllm(command: str | None, *, seen: dict[str, bool] = TOLD, target: str = "http://a:1", **resolved: Any) -> str:
+    return engine_identity(
+        {
+            "target": target,
+            "config": {"engine": command},
+            "engine": {
+                "name": "vllm",
+                "model": "m",
+                "capabilities": seen,
+                "resolved": {"cache_config.block_size": 16, **resolved},
+            },
+        }
+    )
+
+
+def test_equal_settings_are_one_configuration_whatever_its_port_and_flags() -> None:
+    one = vllm("vllm serve m --port {port}")
+    assert vllm("vllm serve m --max-num-seqs 256 --port {port}", target="http://a:2") == one
+    assert vllm("vllm serve m --port {port}", **{"cache_config.num_gpu_blocks": 77}) == one
+    assert vllm("vllm serve m --port {port}", **{"cache_config.block_size": 32}) != one
+
+
+def test_the_environment_is_part_of_a_configuration() -> None:
+    assert vllm("OMP_NUM_THREADS=2 vllm serve m") != vllm("OMP_NUM_THREADS=4 vllm serve m")
+
+
+@pytest.mark.parametrize("flag", ["--num-gpu-blocks-override 20", "--kv-cache-memory-bytes=1000"])
+def test_a_kv_cache_that_was_set_is_told_from_one_that_was_found(flag: str) -> None:
+    assert vllm(f"vllm serve m {flag}") != vllm("vllm serve m")
+    assert vllm(f"vllm serve m {flag} --port 1") == vllm(f"vllm serve m --port 2 {flag}")
+
+
+def test_an_engine_that_tells_little_is_known_by_its_whole_command_or_its_url() -> None:
+    seen = {"server_info": False}
+    assert vllm("vllm serve m --max-num-seqs 8", seen=seen) != vllm("vllm serve m --max-num-seqs 9", seen=seen)
+    assert vllm("vllm serve m", seen=seen, target="http://a:1") == vllm("vllm serve m", seen=seen, target="http://a:2")
+    assert vllm(None, seen=seen, target="http://a:1") != vllm(None, seen=seen, target="http://a:2")
