@@ -171,6 +171,7 @@ class Run:
             if resolved.emulated:
                 talk(announced(resolved.emulation))
             link = Link(session, root, adapter, resolved)
+            scraper = await self._scraper(link)
             prepared = await prepare_run(self.config, self.loaded.traces, link, run_id=self.run_id, talk=talk)
             if writer is None:
                 writer = self._create()
@@ -178,15 +179,21 @@ class Run:
             talk(f"length: {estimate(prepared.traces, self.config)}")
             talk(f"results: {writer.path}")
             try:
-                return await self._drive(link, prepared, launched, writer)
+                return await self._drive(link, prepared, launched, writer, scraper)
             finally:
                 writer.close()
 
-    async def _drive(self, link: Link, prepared: Preparation, launched: Launched | None, writer: RunWriter) -> Summary:
+    async def _drive(
+        self,
+        link: Link,
+        prepared: Preparation,
+        launched: Launched | None,
+        writer: RunWriter,
+        scraper: Scraper | None,
+    ) -> Summary:
         root, resolved = link.root, link.resolved
         clock = RealClock()
         target = parse_target(root, headers=self.config.headers)
-        scraper = await self._scraper(link)
         workers, count = None, self.config.workers
         if count > 1:
             workers = await Workers.start(count, target, keep_text=self.config.keeps_text)
