@@ -171,7 +171,10 @@ class Experiment:
         """Whether an earlier step resolves to the same settings; asked once, before the step's first run."""
         if step.name in self._identities:
             return False
-        identity = await runner.identity(step)
+        try:
+            identity = await runner.identity(step)
+        except UsageError as error:  # flags that the emulator refuses in this process; a real engine exits on them
+            raise EngineError(str(error)) from error
         if identity is None:
             return False
         self._identities[step.name] = identity

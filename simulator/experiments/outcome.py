@@ -20,6 +20,7 @@ from windtunnel.simulator.experiments.student import quantile
 
 SAME = "resolves to the same settings as {}: one configuration"
 LOSSY = "faster, quality not checked"
+LOSSY_NOT_FASTER = "quality not checked: it may change what the model answers"
 FORCED = (
     "no verdict: drafts were accepted or refused on forced text; give a synthetic acceptance, or measure with real text"
 )
@@ -56,6 +57,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     high: float | None
     verdict: st.Verdict
     blocks: int = 0
+
+
+SAME_RUNS = Comparison(ratio=1.0, low=1.0, high=1.0, verdict="no_difference")
+NOT_TOLD = Comparison(ratio=None, low=None, high=None, verdict="too_noisy")
 
 
 class StepOutcome(Struct, frozen=True, kw_only=True):
@@ -120,7 +125,7 @@ def assess(
         if j is None:
             return {}
         if twins[i] == twins[j]:
-            return {str(m): Comparison(ratio=1.0, low=1.0, high=1.0, verdict="no_difference") for m in metrics}
+            return {str(m): SAME_RUNS if _told(valid[twins[i]], m) else NOT_TOLD for m in metrics}
         silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j])
         said = {}
         for metric in map(str, metrics):
@@ -130,6 +135,7 @@ def assess(
         return said
 
     first = [e for (_, metric), e in found.items() if metric == str(metrics[0]) and e.df]
+    versus_base = [compared(i, 0 if i else None) for i in range(len(steps))]
     grid = {str(m): _grid(valid, m) for m in metrics}
     return Outcome(
         experiment_dir=experiment_dir,
@@ -141,9 +147,17 @@ def assess(
                 runs=tuple(str(run.path) for _, run in sorted(step.runs.items())),
                 metrics={str(m): _figure([m.of(run.summary, run.calls) for run in valid[i].values()]) for m in metrics},
                 versus_previous=compared(i, step.previous),
-                versus_base=compared(i, 0 if i else None),
+                versus_base=versus_base[i],
                 failed=step.failed,
-                notes=tuple(_notes(steps, i, twins, blocked=bool(i) and _blocked(valid[0], valid[i], places))),
+                notes=tuple(
+                    _notes(
+                        steps,
+                        i,
+                        twins,
+                        blocked=bool(i) and _blocked(valid[0], valid[i], places),
+                        faster=any(found.verdict == "better" for found in versus_base[i].values()),
+                    )
+                ),
                 changes=step.changes,
                 previous=None if step.previous is None else steps[step.previous].name,
                 invalid_runs=tuple(
@@ -212,6 +226,10 @@ def _figure(values: Sequence[float | None]) -> Figure:
     return Figure(exp(centre), exp(centre - half), exp(centre + half))
 
 
+def _told(valid: Mapping[int, Measured], metric: Metric) -> bool:
+    return any(metric.of(run.summary, run.calls) is not None for run in valid.values())
+
+
 def _grid(valid: Sequence[Mapping[int, Measured]], metric: Metric) -> Any:
     blocks = sorted({b for runs_ in valid for b in runs_})
     measured = [runs_ for runs_ in valid if runs_]
@@ -273,12 +291,12 @@ def _forced(step: StepRuns, other: StepRuns) -> bool:
     )
 
 
-def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool) -> list[str]:
+def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool, faster: bool) -> list[str]:
     step, notes = steps[i], []
     if twins[i] != i:
         notes.append(SAME.format(steps[twins[i]].name))
     if step.lossy:
-        notes.append(LOSSY)
+        notes.append(LOSSY if faster else LOSSY_NOT_FASTER)
     if blocked:
         notes.append(BLOCKED)
     if i and _forced(step, steps[step.previous or 0]):

@@ -21,7 +21,7 @@ from windtunnel.traces.errors import UsageError
 
 MOST_STEPS = 64
 EMULATOR = "emulator"
-NOT_HERE = ("target", "engine", "out", "as_json", "plain")
+NOT_HERE = ("target", "engine", "virtual", "out", "as_json", "json", "plain")
 """Flags of a run that an experiment sets itself."""
 
 
@@ -153,7 +153,7 @@ def load(path: Path) -> Plan:
         raise UsageError(f"{path}: blocks.least must be {LEAST_BLOCKS} to blocks.most, it is {blocks.least}")
     if blocks.order not in ("interleaved", "blocked"):
         raise UsageError(f"{path}: blocks.order is {blocks.order!r}; write interleaved or blocked")
-    return Plan(
+    plan = Plan(
         name=file.name or path.stem,
         about=file.about,
         path=path,
@@ -168,6 +168,9 @@ def load(path: Path) -> Plan:
         virtual=emulated if engine.virtual is None else engine.virtual,
         metrics=tuple(file.metrics),
     )
+    if len(steps) < 2:
+        raise UsageError(f"{path} has one configuration, nothing to compare; add [[variants]], [[ladder]] or [grid]")
+    return plan
 
 
 def _read(path: Path) -> File:

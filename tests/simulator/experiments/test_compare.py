@@ -27,6 +27,9 @@ set = { "--max-num-seqs" = 1024 }
 [[variants]]
 name = "no room"
 set = { "--gpu-memory-utilization" = 0.1 }
+[[variants]]
+name = "no such length"
+set = { "--max-model-len" = 99999999 }
 """
 
 
@@ -47,7 +50,7 @@ def done(tmp_path_factory):
 def test_verdicts_of_a_batch_limit(done):
     _, ran = done
     outcome = json.loads(ran.stdout)
-    base, two, same, none = outcome["steps"]
+    base, two, same, none, longer = outcome["steps"]
     found = two["versus_base"]["output_tokens_per_s"]
     assert found["verdict"] == "worse"
     assert found["high"] < 0.9
@@ -55,6 +58,7 @@ def test_verdicts_of_a_batch_limit(done):
     assert same["versus_base"]["output_tokens_per_s"]["verdict"] == "no_difference"
     assert same["notes"] == ["resolves to the same settings as base: one configuration"]
     assert none["failed"].startswith("No available memory for the cache blocks")
+    assert longer["failed"].startswith("User-specified max_model_len (99999999) is greater")
     assert len(base["runs"]) == len(two["runs"]) == 3
     assert outcome["emulated"]
 
@@ -96,7 +100,7 @@ def test_a_dry_run_says_what_it_would_do(done):
     folder, _ = done
     ran = windtunnel("compare", folder / "e.toml", "--dry-run")
     assert ran.returncode == 0
-    assert "4 configurations, 3 to 3 blocks" in ran.stdout
+    assert "5 configurations, 3 to 3 blocks" in ran.stdout
     assert "--max-num-seqs 2" in ran.stdout
 
 

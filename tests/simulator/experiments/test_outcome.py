@@ -72,8 +72,10 @@ def test_runs_that_are_not_valid_do_not_count_and_are_named(made: Made) -> None:
 
 def test_the_same_settings_under_two_names_are_one_configuration(made: Made) -> None:
     runs = {block: made("same", block, block, 1000 + 300 * block) for block in range(3)}
-    outcome = assess([StepRuns(name="a", runs=runs), StepRuns(name="b", runs=runs, previous=0)], [SPEED], name="x")
+    steps = [StepRuns(name="a", runs=runs), StepRuns(name="b", runs=runs, previous=0)]
+    outcome = assess(steps, [SPEED, parse("client_cpu")], name="x")
     assert outcome.steps[1].versus_base["output_tokens_per_s"].verdict == "no_difference"
+    assert outcome.steps[1].versus_base["client_cpu"].ratio is None, "what nobody measured is not equal"
     assert outcome.steps[1].notes == ("resolves to the same settings as a: one configuration",)
 
 
@@ -117,6 +119,10 @@ def test_lossy_steps_and_other_models_carry_their_words(made: Made) -> None:
     other = {b: made("s1", b, 100 + b, 1300.0, model="other") for b in range(4)}
     lossy = msgspec.structs.replace(steps[1], lossy=True)
     assert assess([steps[0], lossy], [SPEED], name="x").steps[1].notes == ("faster, quality not checked",)
+    slower = [steps[1], msgspec.structs.replace(steps[0], lossy=True, previous=0)]
+    assert assess(slower, [SPEED], name="x").steps[1].notes == (
+        "quality not checked: it may change what the model answers",
+    )
     changed = msgspec.structs.replace(steps[1], runs=other)
     assert "speed only" in assess([steps[0], changed], [SPEED], name="x").steps[1].notes[-1]
 

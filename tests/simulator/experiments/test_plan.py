@@ -94,6 +94,8 @@ def test_a_running_server_beside_a_command(written):
         ('[workload]\nagents = "x"', r"\[workload\] Invalid value for '--agents'"),
         ('[workload]\ntraces = "a"\nshape = "5x5"', r"\[workload\] --shape 5x5 stands in place of traces"),
         ('[workload]\ntarget = "http://x"', "workload.target is not the workload's"),
+        ("[workload]\nvirtual = false", "workload.virtual is not the workload's"),
+        ('name = "nothing to compare"', "has one configuration, nothing to compare"),
         ("[workload]\nhelp = true", "No such option '--help'"),
         ('[[ladder]]\nnam = "x"', r"unknown field `nam`, in ladder\[0\]"),
         ('[[ladder]]\nname = "x"\nset = { max = 3 }', "step 'x' sets 'max'; write it as a flag, --max"),
