@@ -32,9 +32,8 @@ class Live(Protocol):
         """Output tokens seen so far."""
         ...
 
-    @property
-    def tail(self) -> str:
-        """The last characters generated."""
+    def look(self) -> tuple[int, str]:
+        """Output tokens seen so far, and the last characters generated."""
         ...
 
     def rest(self) -> Parsed:
@@ -71,6 +70,9 @@ class Reading:
     @property
     def tail(self) -> str:
         return self.parser.tail
+
+    def look(self) -> tuple[int, str]:
+        return self.parser.tokens_so_far, self.parser.tail
 
     def rest(self) -> Parsed:
         """Everything a given-up stream had received."""

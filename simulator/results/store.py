@@ -66,6 +66,8 @@ class RunWriter:
         self._text = bytearray()
         self._long: deque[Iterator[bytes]] = deque()
         """Lines with a long text, and what came after them, in parts that are still to be encoded."""
+        self.least = 0
+        """`flush` waits for so many bytes: on a virtual clock its calls come thousands of times a second."""
         self._seq = 0
         self._subscribers: list[Callable[[Event], None]] = []
 
@@ -145,6 +147,10 @@ class RunWriter:
 
     def flush(self) -> None:
         """Writes what is buffered: whole lines, one write for each file; of megabytes of text a part at a time."""
+        if len(self._events) + len(self._text) >= self.least:
+            self._flush()
+
+    def _flush(self) -> None:
         if self._events:
             self._write(self._events_fd, self._events)
         self._encode(_TEXT_BYTES)
@@ -152,7 +158,7 @@ class RunWriter:
             self._write(self._text_fd, self._text, leave=len(self._text) - max(_TEXT_BYTES, len(self._text) // 16))
 
     def _write_all(self) -> None:
-        self.flush()
+        self._flush()
         self._encode(float("inf"))
         if self._text_fd is not None:
             self._write(self._text_fd, self._text)

@@ -7,8 +7,7 @@ virtual clock's time: between two of the client's timers they are computed in on
 
 import asyncio
 from collections.abc import Callable, Sequence
-
-import numpy as np
+from itertools import accumulate
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.clock import VirtualClock
@@ -62,9 +61,12 @@ class Stream:
     def tokens(self) -> int:
         return 0 if self.request is None else self._core.tokens(self.request)
 
-    @property
-    def tail(self) -> str:
-        return "" if self.spoken is None else self.spoken.tail(self.tokens)
+    def look(self) -> tuple[int, str]:
+        request = self.request
+        if request is None:
+            return 0, ""
+        tokens = self._core.tokens(request)
+        return tokens, "" if self.spoken is None else self.spoken.tail(tokens)
 
     def rest(self) -> Parsed:
         return self.parsed()
@@ -111,7 +113,8 @@ class Stream:
         self.counts += given.counts
 
     def _chunk_of(self, token: int) -> int:
-        return int(np.searchsorted(np.cumsum(self.counts), token, side="right"))
+        """The first tokens say something as a rule."""
+        return next(chunk for chunk, end in enumerate(accumulate(self.counts)) if end > token)
 
 
 class Direct:

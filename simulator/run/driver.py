@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from operator import attrgetter
 from typing import Any, Literal
 
 from windtunnel.agents import events as ev
@@ -27,6 +28,7 @@ PROGRESS_S = 0.25
 FAILED_SESSION_PAUSE_S = 1.0
 """A lane whose session failed waits this long, so that a refusing server is not hammered."""
 TAIL_CHARS = 120
+_LANE = attrgetter("lane")
 SLICE_NS = 250_000
 """Longest time that looking at the calls in flight holds the event loop, give or take one call."""
 
@@ -299,38 +301,32 @@ class Driver:
         """What each call in flight has come to, a slice of them at a time: the sockets are looked at in between."""
         seen = []
         until = self.clock.now_ns() + SLICE_NS
-        for active in sorted(self.active, key=lambda a: (a.agent, a.thread)):
-            if self.clock.now_ns() >= until:
+        now_ns = self.clock.now_ns
+        for active in sorted(self.active, key=_LANE):
+            if now_ns() >= until:
                 await asyncio.sleep(0)
-                until = self.clock.now_ns() + SLICE_NS
+                until = now_ns() + SLICE_NS
             if active in self.active:
                 seen.append((active, self._look_at(active, began)))
         return seen
 
     def _look_at(self, active: ActiveCall, began: int) -> ev.AgentProgress:
+        reading = active.reading
         state: ev.AgentState = "queue"
         tokens, tail, exact = 0, "", True
-        if active.reading is not None:
-            tokens = active.reading.tokens
-            tail = active.reading.tail[-TAIL_CHARS:] if self.config.text else ""
+        if reading is not None:
+            tokens, tail = reading.look()
+            tail = tail[-TAIL_CHARS:] if self.config.text else ""
             state = "decode" if tokens else "prefill"
-            exact = not tokens or self._counts.exact(active.reading, began)
+            exact = not tokens or self._counts.exact(reading, began)
         self.output_tokens += tokens - active.counted
         active.counted = tokens
-        return ev.AgentProgress(
-            agent=active.agent,
-            thread=active.thread,
-            call=active.call,
-            state=state,
-            tokens=tokens,
-            tail=tail,
-            exact=exact,
-        )
+        return ev.AgentProgress(active.agent, active.thread, active.call, state, tokens, tail, exact)
 
     def _emit_progress(self, seen: Sequence[tuple[ActiveCall, ev.AgentProgress]] = ()) -> None:
         flying = {active.agent for active in self.active}
         in_tool = sum(1 for agent, s in self.live.items() if agent not in flying and s.in_tool)
-        agents = tuple(progress for active, progress in seen if active in self.active)
+        agents = tuple([progress for active, progress in seen if active in self.active])
         self.emit(
             ev.Progress(
                 t=self.now(),

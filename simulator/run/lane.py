@@ -47,6 +47,7 @@ class ActiveCall:
         self.agent = agent
         self.thread = thread
         self.call = call
+        self.lane = (agent, thread)
         self.reading: Live | None = None
         """None until the request is on its way."""
         self.counted = 0
@@ -67,7 +68,8 @@ class SessionRun:
         self._draw = draw
         self._state = start(plan)
         self._inputs: asyncio.Queue[tuple[Input, int] | BaseException] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """In the order in which they were begun, which is the one they are given up in: equal runs end alike."""
         self._waits: dict[tuple[int, int], ev.WaitStart] = {}
         self._trails: dict[int, Trail] = {}
         self._calls_done = 0
@@ -173,13 +175,13 @@ class SessionRun:
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """An error in a task is a bug of ours: it is raised where the session runs, which would wait for ever else."""
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._inputs.put_nowait(error)
 

@@ -41,9 +41,9 @@ class Speech:
     def spoken(self, ids: Sequence[int]) -> Spoken:
         known = self._pieces
         try:
-            pieces = [known[token] for token in ids]
+            pieces = list(map(known.__getitem__, ids))
         except KeyError:
             for token in set(ids) - known.keys():
                 known[token] = self._tokenizer.decode([token])
-            pieces = [known[token] for token in ids]
-        return Spoken("".join(pieces), [0, *accumulate(map(len, pieces))])
+            pieces = list(map(known.__getitem__, ids))
+        return Spoken("".join(pieces), list(accumulate(map(len, pieces), initial=0)))

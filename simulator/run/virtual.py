@@ -32,8 +32,8 @@ from windtunnel.simulator.engines.emulator import Emulator
 from windtunnel.simulator.engines.launch import ASSIGNMENT, EMULATOR
 from windtunnel.simulator.engines.vllm import flatten, match_unit, speculation
 from windtunnel.simulator.results.emulation import announced
-from windtunnel.simulator.results.store import HERE, RunWriter
-from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.store import HERE, RunFolder, RunWriter
+from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.run import samplers
 from windtunnel.simulator.run.bodies import Bodies
@@ -51,6 +51,8 @@ from windtunnel.traces.model import digest_of
 from windtunnel.traces.sources import Loaded
 
 SAMPLE_S = 1.0
+WRITTEN = 1 << 18
+"""Bytes of events and text that one write to the folder takes."""
 Talk = Callable[[str], None]
 Receiver = Callable[[ev.Event], None]
 
@@ -177,6 +179,9 @@ class VirtualRun:
 
     async def _drive(self, driver: Driver, direct: Direct, writer: RunWriter) -> Summary:
         self._driver, self.folder = driver, writer.path
+        writer.least = WRITTEN
+        happened: list[ev.Event] = []
+        writer.subscribe(lambda event: None if isinstance(event, _UNCOUNTED) else happened.append(event))
         for receiver in self._receivers:
             writer.subscribe(receiver)
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=0.0))
@@ -198,10 +203,13 @@ class VirtualRun:
         driver.emit(direct.sample(driver.now()))
         status, reason = outcome(driver)
         writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
-        writer.flush()
-        summary = recompute(writer.path)
+        summary = summarise(RunFolder.open(writer.path).run, happened)
         writer.write_summary(summary)
         return replace(summary, run_dir=str(writer.path.absolute()))
+
+
+_UNCOUNTED = (ev.Progress, ev.Heartbeat)
+"""What a summary is not made of; the run's end comes after them all."""
 
 
 def words_of(settings: Settings) -> tuple[Vocabulary, Renderer]:

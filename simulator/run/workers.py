@@ -45,6 +45,9 @@ class Flight:
         self.parsed = Parsed()
         self.answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
+    def look(self) -> tuple[int, str]:
+        return self.tokens, self.tail
+
     def rest(self) -> Parsed:
         """Everything that the worker told of a request that was given up."""
         return self.parsed

@@ -18,9 +18,10 @@ from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.emulator.serve import build
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run import run as over_http
-from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.config import RunConfig, Warmup
 from windtunnel.simulator.run.virtual import run_id_of, virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.format import write_trace
@@ -92,11 +93,23 @@ def test_the_summary_can_be_computed_again(virtually):
     done = virtually(*busy(), duration_s=10.0)
     assert msgspec.structs.replace(recompute(done.path), run_dir=str(done.path)) == done.summary
     assert RunFolder.open(done.path).summary() == done.summary
+    assert encode_summary(recompute(done.path)) == done.data("summary.json")
     assert json.loads(done.data("summary.json"))["run_dir"] == "."
     assert done.summary.emulated
     assert done.summary.virtual
     assert done.summary.valid
     assert "VIRTUAL" in render_summary(done.summary)
+
+
+def test_calls_that_are_cut_end_in_the_order_in_which_they_were_sent(virtually):
+    sketch = Sketch("many", system=300, user=60)
+    first = sketch.call()
+    for _ in range(8):
+        sketch.call(thread=sketch.thread(first), out=4000)
+    done = virtually(sketch.trace(), agents=1, duration_s=5.0, warmup=Warmup(seconds=0.1))
+    cut = [(call.thread, call.call) for call in done.calls if call.cut]
+    assert len(cut) == 8
+    assert cut == [(start.thread, start.call) for start in done.events(ev.CallStart)][-8:]
 
 
 def test_what_only_a_real_client_can_tell_is_not_reported(virtually):
