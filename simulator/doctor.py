@@ -203,9 +203,9 @@ async def foreign_load(
     """Somebody else's requests, seen as running ones or as counters that grow while we send nothing."""
     if not r.capabilities.metrics:
         return Check("other load", "warn", "whether somebody else uses the server cannot be seen")
-    before = read_page((await fetch(session, f"{root}/metrics")).body, adapter.metric_names)
+    before = read_page((await fetch(session, root + adapter.metrics_path)).body, adapter.metric_names)
     await clock.sleep(watch_s)
-    after = read_page((await fetch(session, f"{root}/metrics")).body, adapter.metric_names)
+    after = read_page((await fetch(session, root + adapter.metrics_path)).body, adapter.metric_names)
     grown = sum(after.get(k, 0) - before.get(k, 0) for k in ("generation_tokens", "prompt_tokens"))
     busy = after.get("running", 0) + after.get("waiting", 0)
     if grown or busy:

@@ -50,7 +50,10 @@ SGLANG: dict[Kind, Lever] = {
     ),
     "batch": Lever("a higher --max-running-requests"),
     "prefill_budget": Lever("a higher --chunked-prefill-size"),
-    "decode": Lever("--speculative-algorithm EAGLE --speculative-num-steps 3", also=("--quantization fp8",)),
+    "decode": Lever(
+        "--speculative-algorithm NGRAM",
+        also=("--speculative-algorithm EAGLE --speculative-num-steps 3", "--quantization fp8"),
+    ),
     "prefill_compute": Lever("--tp-size 2", also=("--quantization fp8",)),
     "client": CLIENT,
 }
@@ -74,7 +77,7 @@ LLAMACPP: dict[Kind, Lever] = {
     ),
     "batch": Lever("a higher --parallel"),
     "prefill_budget": Lever("a higher --batch-size"),
-    "decode": Lever("--model-draft with a small model of the same vocabulary"),
+    "decode": Lever("--spec-draft-model with a small model of the same vocabulary"),
     "prefill_compute": Lever("a higher --ubatch-size"),
     "client": CLIENT,
 }
