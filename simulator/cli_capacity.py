@@ -49,6 +49,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
 
     from windtunnel.simulator.experiments import capacity as cap
     from windtunnel.simulator.experiments.backends import Real, Virtual
+    from windtunnel.simulator.experiments.claim import held
     from windtunnel.simulator.experiments.plan import Step, is_emulated
     from windtunnel.simulator.run.viewer import say
     from windtunnel.traces.sources import load
@@ -69,6 +70,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
         if emulate is not None and not virtual:
             model = Step(name="emulator", command=emulate)
             say(f"first on the emulator: {emulate}")
+            cap.claim(folder / "emulated", workload, model)
             placed = cap.Readings(Virtual(workload, loaded, _quiet), model, folder / "emulated", config.seed, say)
             first = max(1, (await cap.find(placed, first=first, most=most, repeats=1, resolution=0.05)).agents)
             say(f"the emulator says {first}; now the engine itself")
@@ -87,8 +89,10 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
             folder=folder,
         )
 
+    cap.claim(folder, workload, step)
     try:
-        return asyncio.run(main())
+        with held(folder):
+            return asyncio.run(main())
     except (asyncio.CancelledError, KeyboardInterrupt):
         say(f"interrupted; the same command with --out {folder} goes on")
         sys.exit(INTERRUPTED)

@@ -1,24 +1,33 @@
 """How many agents an engine carries: runs at the numbers that the search asks for, and one sentence of it."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 from msgspec import Struct
 
 from windtunnel.simulator.diagnose import diagnose
+from windtunnel.simulator.experiments.claim import mark
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.validity import in_words
+from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces import duty
-from windtunnel.traces.errors import RunError
+from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.model import Trace
 
 CAPS = {"busy": 10.0, "typical": 60.0, "none": 0.0, "recorded": None}
 """Idle caps of the paces, seconds."""
 DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 """Somebody waits for it: three seconds to begin, 20 tokens a second."""
+PLAN_FILE = "capacity.json"
+CLIENT = frozenset(("client_lag", "client_cpu"))
+"""Reasons of a run in which the client was the bottleneck: beyond it nothing is known of the engine."""
 
 
 class Runner(Protocol):
@@ -41,6 +50,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Sessions at the recorded pace that make the same load; None where the traces do not tell."""
     slo: str
     capped: bool
+    """The engine may carry more: the level held at the most that was tried, or the client gave out first."""
     pace: str
     emulated: bool
     evidence: str | None
@@ -70,10 +80,19 @@ class Readings:
                 if not left.exists():
                     out.rename(left)
             self._folder.mkdir(parents=True, exist_ok=True)
-            await self._runner.run(self._step, self._seed + seed, out, agents=agents)
+            try:
+                await self._runner.run(self._step, self._seed + seed, out, agents=agents)
+            except EngineError as error:
+                if not (out / SUMMARY_FILE).exists():  # it did not start
+                    raise
+                self._talk(str(error))
         summary = RunFolder.open(out).summary()
         if summary is None:
             raise RunError(f"{out} was ended before it had a summary; start again to go on")
+        if summary.status == "completed" and not summary.window_s:
+            raise RunError(
+                f"{out}: {agents} agents were done before their warm-up was; give a --duration, or more work"
+            )
         self.emulated |= summary.emulated
         reading = _reading(summary, agents, seed, out)
         self._talk(f"{agents} agents, seed {seed}: {_said(summary, reading)}")
@@ -85,7 +104,7 @@ def _reading(summary: Summary, agents: int, seed: int, out: Path) -> Reading:
     return Reading(
         agents=agents,
         seed=seed,
-        met=summary.status == "completed" and slo is not None and slo.met,
+        met=summary.status == "completed" and slo is not None and slo.met and "failures" not in summary.invalid_reasons,
         slo_share=None if slo is None else slo.share,
         output_tokens_per_s=summary.output_tokens_per_s,
         kv_usage=summary.engine.kv_usage,
@@ -102,6 +121,15 @@ def _said(summary: Summary, reading: Reading) -> str:
         for condition in summary.slo.conditions
     )
     return f"{'inside' if reading.met else 'OUTSIDE'} ({values})"
+
+
+def claim(folder: Path, workload: RunConfig, step: Step) -> None:
+    """Make the folder, or go on in it; UsageError where other work was done there."""
+    config = msgspec.structs.replace(workload, agents=1, seed=0, out=None).as_json()
+    work = {"workload": config, "command": step.command, "target": step.target}
+    digest = blake2b(msgspec.json.encode(work, order="sorted"), digest_size=4).hexdigest()
+    if not mark(folder / PLAN_FILE, {"work": digest, **work}, by="work"):
+        raise UsageError(f"{folder} holds runs of another engine, workload or level; give --out another folder")
 
 
 async def find(readings: Readings, *, first: int, most: int, repeats: int, resolution: float) -> Edge:
@@ -159,10 +187,14 @@ def limit_of(edge: Edge) -> tuple[str | None, str | None, str | None]:
 def answer(edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated: bool, folder: Path) -> Capacity:
     notes = []
     limit, lever, evidence = limit_of(edge)
-    lag = [reading for reading in edge.readings if "client_lag" in reading.reasons or "client_cpu" in reading.reasons]
+    lag = [reading for reading in edge.readings if CLIENT.intersection(reading.reasons)]
     if lag:
         least = min(reading.agents for reading in lag)
         notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
+    others = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT)
+    notes += [f"in {count} of {len(edge.readings)} runs: {in_words(reason)}" for reason, count in others.items()]
+    beyond = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
+    late = any(reading.agents == beyond and not reading.met for reading in lag)
     return Capacity(
         agents=edge.agents,
         low=edge.low,
@@ -173,7 +205,7 @@ def answer(edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated
         points=curve(edge.readings),
         people=people(traces, edge.agents, pace) if edge.agents else None,
         slo=slo,
-        capped=edge.capped,
+        capped=edge.capped or late,
         pace=pace,
         emulated=emulated,
         notes=tuple(notes),

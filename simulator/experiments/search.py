@@ -64,7 +64,8 @@ class Search:
         low, high = await self._settle(low, high)
         if high is None:
             return self._edge(low, await self._all_pass(low), low, capped=True)
-        return self._edge(low, await self._all_pass(low), await self._none_pass(high) - 1, capped=False)
+        none = await self._none_pass(high)
+        return self._edge(low, await self._all_pass(low), self._most if none is None else none - 1, capped=False)
 
     def _edge(self, agents: int, low: int, high: int, *, capped: bool) -> Edge:
         readings = tuple(self.readings[key] for key in sorted(self.readings))
@@ -127,10 +128,12 @@ class Search:
             agents, step = max(0, agents - step), 2 * step
         return agents
 
-    async def _none_pass(self, agents: int) -> int:
-        """The nearest number, from the edge upwards, that no seed passes."""
+    async def _none_pass(self, agents: int) -> int | None:
+        """The nearest number, from the edge upwards, that no seed passes; None where some still pass the most."""
         step = 1
-        while agents < self._most and await self._passing(agents, self._repeats) > 0:
+        while await self._passing(agents, self._repeats) > 0:
+            if agents >= self._most:
+                return None
             agents, step = min(self._most, agents + step), 2 * step
         return agents
 

@@ -6,12 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.backends import Virtual
 from windtunnel.simulator.experiments.plan import Step
+from windtunnel.simulator.results.summary_model import SloResult, encode_summary
+from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.sources import load
 
 WORKLOAD = ("--shape", "6000x80", "--duration", "20", "--ramp", "1", "--pace", "none", "--no-text")
@@ -95,3 +98,67 @@ def test_the_command_prints_the_contracts_json(tmp_path):
     assert {"agents", "slo_share", "output_tokens_per_s", "kv_usage"} <= data["points"][0].keys()
     assert "OUTSIDE" in ran.stderr
     assert (tmp_path / "o" / "agents-0003-seed-0" / "summary.json").exists()
+
+
+class StandIn:
+    """Runs that come out as they are told to; `dies_at` agents the engine ends without having answered."""
+
+    def __init__(self, made, reasons, *, window_s: float = 60.0, dies_at: int = 10**9):
+        self.made, self.reasons, self.window_s, self.dies_at = made, reasons, window_s, dies_at
+
+    async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None:
+        assert agents is not None
+        measured = self.made("s", seed, 0, 100.0, reasons=self.reasons(agents))
+        gone = agents >= self.dies_at
+        slo = SloResult(conditions=(), met=agents <= 5, calls_inside=1, calls_judged=1, share=1.0)
+        summary = msgspec.structs.replace(
+            measured.summary, slo=slo, window_s=self.window_s, status="failed" if gone else "completed"
+        )
+        out.mkdir()
+        (out / "run.json").write_bytes(msgspec.json.encode(measured.run))
+        (out / "events.jsonl").write_bytes(b"")
+        (out / "summary.json").write_bytes(encode_summary(summary))
+        if gone:
+            raise EngineError("the engine ended before it answered a call: out of memory")
+
+    async def close(self) -> None:
+        pass
+
+
+def answered(tmp_path: Path, runner: StandIn) -> cap.Capacity:
+    readings = cap.Readings(runner, Step(name="engine", command="x"), tmp_path, 0, lambda _: None)
+    edge = asyncio.run(cap.find(readings, first=4, most=64, repeats=1, resolution=0.0))
+    return cap.answer(edge, (), slo="ttft_s.p90<3", pace="none", emulated=False, folder=tmp_path)
+
+
+def test_where_the_client_gives_out_first_the_engine_may_carry_more(tmp_path, made):
+    answer = answered(tmp_path, StandIn(made, lambda agents: ("client_lag",) if agents > 5 else ()))
+    assert (answer.agents, answer.capped) == (5, True)
+    assert cap.sentence(answer).startswith("At least 5 agents")
+    assert answer.notes == ("from 6 agents on the client was the bottleneck: those runs are not valid",)
+
+
+def test_a_run_of_survivors_does_not_meet_the_level(tmp_path, made):
+    answer = answered(tmp_path, StandIn(made, lambda agents: ("failures",) if agents > 3 else ()))
+    assert (answer.agents, answer.capped) == (3, False)
+    assert any("survivors look fast" in note for note in answer.notes)
+
+
+def test_an_engine_that_dies_of_a_number_does_not_carry_it(tmp_path, made):
+    answer = answered(tmp_path, StandIn(made, lambda _: (), dies_at=3))
+    assert answer.agents == 2
+
+
+def test_runs_that_never_became_steady_are_no_answer(tmp_path, made):
+    with pytest.raises(RunError, match="done before their warm-up was; give a --duration"):
+        answered(tmp_path, StandIn(made, lambda _: ("no_steady_state",), window_s=0.0))
+
+
+def test_a_folder_with_runs_of_another_level_is_refused(tmp_path):
+    step = Step(name="engine", command=ENGINE)
+    cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), step)
+    cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3", "--agents", "9", "--seed", "4"]), step)
+    with pytest.raises(UsageError, match="another engine, workload or level"):
+        cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<4"]), step)
+    with pytest.raises(UsageError, match="another engine, workload or level"):
+        cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), Step(name="e", command="emulator"))

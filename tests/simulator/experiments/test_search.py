@@ -35,6 +35,11 @@ def test_what_always_passes_is_capped():
     assert (edge.agents, edge.capped) == (200, True)
 
 
+def test_the_interval_reaches_the_most_that_may_be_tried_where_a_seed_still_passes_it():
+    edge, _ = search(lambda seed: (9, 9, 12)[seed], most=12)
+    assert (edge.agents, edge.high, edge.capped) == (9, 12, False)
+
+
 @pytest.mark.parametrize("limits", [(20, 18, 19), (10, 30, 19), (19, 19, 10), (30, 19, 12)])
 def test_the_majority_of_seeds_decides_and_the_interval_holds_all(limits):
     edge, _ = search(lambda seed: limits[seed])
