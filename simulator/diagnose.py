@@ -63,9 +63,10 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     engine = folder.run.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     breaks, notes = breaks_of(folder)
-    unit = engine.get("block_size")
+    unit, holds = engine.get("block_size"), engine.get("kv_tokens")
     unit = unit if isinstance(unit, int) and unit > 0 else 1
-    report = misses.read(events, unit, breaks, exact=folder.run.get("route") == "tokens")
+    exact, holds = folder.run.get("route") == "tokens", holds if isinstance(holds, int) else None
+    report = misses.read(events, unit, breaks, exact=exact, kv_tokens=holds)
     caches = {(cache.session, cache.call): cache for cache in report.calls}
     samples = [event for event in events if isinstance(event, EngineSample)]
     calls = tally.window_calls or [call for call in tally.calls if not call.warmup]

@@ -124,9 +124,16 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     breaks = _breaks(traces)
     problems: list[Problem] = []
     engine = folder.run.get("engine")
-    unit = engine.get("block_size") if isinstance(engine, dict) else None
+    engine = engine if isinstance(engine, dict) else {}
+    unit, holds = engine.get("block_size"), engine.get("kv_tokens")
     unit = unit if isinstance(unit, int) and unit > 0 else 1
-    report = read(folder.events(problems), unit, breaks, exact=folder.run.get("route") == "tokens")
+    report = read(
+        folder.events(problems),
+        unit,
+        breaks,
+        exact=folder.run.get("route") == "tokens",
+        kv_tokens=holds if isinstance(holds, int) else None,
+    )
     _complain((*notes, *problems))
     agents = {t.header.id: t.header.agent for t in traces}
     prompt = report.total("prompt")

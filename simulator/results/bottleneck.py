@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results.breakdown import CallTime, shares
+from windtunnel.simulator.results.misses import CAUSES
 from windtunnel.simulator.results.summary_model import Summary
 
 Kind = Literal["client", "kv_capacity", "batch", "prefill_budget", "prefill_compute", "decode", "unknown"]
@@ -30,7 +31,8 @@ AT_LIMIT = 0.98
 """Of --max-num-seqs."""
 OFTEN = 0.3
 """Of the scrapes in which somebody waited."""
-LOST = frozenset({"evicted", "preempted"})
+LOST = ("evicted", CAUSES["preempted"])
+"""What a part's cause says of tokens that had to make room."""
 
 
 class Bottleneck(Struct, frozen=True, kw_only=True):

@@ -15,18 +15,21 @@ from windtunnel.agents.events import CallEnd, EngineSample, Event, SessionStart
 from windtunnel.simulator.results.calls import NS, completed, ended_ns
 from windtunnel.traces.breakers import Break
 
-Cause = Literal["caching_off", "rounding", "still_computing", "preempted", "evicted"]
+Cause = Literal["caching_off", "rounding", "still_computing", "preempted", "not_kept", "evicted"]
 CAUSES: dict[str, str] = {
     "caching_off": "nothing was ever found: is caching off?",
     "rounding": "rounding to blocks and to planned counts",
     "still_computing": "the same beginning was being computed",
     "preempted": "the engine was preempting requests",
+    "not_kept": "not kept, though there was room",
     "evicted": "evicted since",
 }
 
-
 ACCURACY = 0.01
 """On routes with a template the tokens of a beginning are planned, not counted; a smaller share says nothing."""
+ROOM = 0.5
+"""Of the KV cache: with less computed since the run began, nothing had to make room. Models that keep several kinds of
+state fill it sooner than their tokens say, hence so little."""
 
 
 class CallCache(Struct, frozen=True):
@@ -67,8 +70,13 @@ Breaks = Mapping[tuple[str, int], Break]
 """By trace id and call."""
 
 
-def read(events: Iterable[Event], unit: int, breaks: Breaks, *, exact: bool = False) -> CacheReport:
-    """All completed calls of a run in the order in which they were sent; `exact`: prompts were token ids."""
+def read(
+    events: Iterable[Event], unit: int, breaks: Breaks, *, exact: bool = False, kv_tokens: int | None = None
+) -> CacheReport:
+    """All completed calls of a run in the order in which they were sent.
+
+    `exact`: prompts were token ids. `kv_tokens`: what the cache holds; None where the engine does not say.
+    """
     traces: dict[str, str] = {}
     ends: list[CallEnd] = []
     samples: list[EngineSample] = []
@@ -82,7 +90,9 @@ def read(events: Iterable[Event], unit: int, breaks: Breaks, *, exact: bool = Fa
     ends.sort(key=lambda e: (e.t_sent or 0, e.seq))
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
     off = not any(e.cached_tokens for e in known)
-    reader = _Reader(unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), off=off, exact=exact)
+    reader = _Reader(
+        unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), off=off, exact=exact, kv_tokens=kv_tokens
+    )
     return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
 
 
@@ -117,6 +127,7 @@ class _Reader:
         *,
         off: bool,
         exact: bool,
+        kv_tokens: int | None,
     ) -> None:
         self.unit = unit
         self.traces = traces
@@ -125,6 +136,8 @@ class _Reader:
         self.computing = computing
         self.off = off
         self.exact = exact
+        self._room = ROOM * (kv_tokens or 0)
+        """Tokens that can still be computed before the first must go."""
         self._prompts: dict[tuple[str, int], int] = {}
         self._last: dict[tuple[str, int], CallEnd] = {}
 
@@ -136,6 +149,7 @@ class _Reader:
         missed = max(0, min(expected or 0, prompt) - cached)
         diverged = self._diverged(end, found, cached + missed)
         gap = None if last is None or end.t_sent is None else max(0, end.t_sent - ended_ns(last)) / NS
+        self._room -= prompt - cached + (end.completion_tokens or 0) + self.unit
         self._prompts[end.session, end.call] = prompt
         self._last[end.session, end.thread] = end
         return CallCache(
@@ -181,4 +195,4 @@ class _Reader:
             return "still_computing"
         if self.preemptions.between(ended_ns(last) if last is not None else sent, ended_ns(end)):
             return "preempted"
-        return "evicted"
+        return "not_kept" if self._room > 0 else "evicted"

@@ -163,6 +163,8 @@ def _by_cause(calls: Sequence[CallCache]) -> list[tuple[str, list[CallCache]]]:
 
 
 def _cause_in_words(cause: str, calls: Sequence[CallCache]) -> str:
+    if cause == "not_kept":
+        return f"{CAUSES[cause]}: windows and recurrent state stay only where prompts end"
     gaps = sorted(c.gap_s for c in calls if c.gap_s is not None)
     if cause != "evicted" or not gaps:
         return CAUSES[cause]

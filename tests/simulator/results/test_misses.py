@@ -1,7 +1,8 @@
 """The four sources of prompt tokens, and why the cache missed, from made-up events."""
 
 from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
-from windtunnel.simulator.results.misses import read
+from windtunnel.simulator.results.bottleneck import LOST
+from windtunnel.simulator.results.misses import CAUSES, read
 from windtunnel.traces.breakers import Break
 
 S = 1_000_000_000
@@ -50,6 +51,17 @@ def test_an_eviction_tells_the_gap_since_the_thread_s_last_call():
     events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 992, 992), ended(2, 33.5, 1400, 512, 1184)]
     last = read(events, 16, {}).calls[-1]
     assert (last.cause, last.gap_s, last.missed) == ("evicted", 30.5, 672)
+
+
+def test_nothing_was_evicted_while_there_was_room():
+    events = [session(), ended(0, 0, 1000, 0, 0, completion_tokens=400), ended(1, 33, 1500, 992, 1392)]
+    causes = [read(events, 16, {}, kv_tokens=holds).calls[-1].cause for holds in (100_000, 3_900, 3_800, None)]
+    assert causes == ["not_kept", "not_kept", "evicted", "evicted"]
+
+
+def test_what_had_to_make_room_counts_against_the_cache():
+    lost = {cause for cause, words in CAUSES.items() if any(word in words for word in LOST)}
+    assert lost == {"evicted", "preempted"}
 
 
 def test_a_changed_prompt_loses_what_its_predecessor_would_have_given_in_whole_blocks():
