@@ -12,11 +12,11 @@ def assumptions(settings: Settings) -> list[tuple[str, float, str]]:
     Values are those in use, a profile's where there is one; draft acceptance stands as mean tokens a step.
     """
     used = _in_use(settings)
-    values, fitted = settings.figures, set(settings.profile.figures if settings.profile else ())
+    values, scaled = settings.figures, settings.profile.figures if settings.profile else {}
     rows = [
-        (name, getattr(values, name), figure.source)
+        (name, getattr(values, name), figure.source + ("; scaled by the profile" if name in scaled else ""))
         for name, figure in figures().items()
-        if figure.assumed and figure.when in used and name not in fitted
+        if figure.assumed and figure.when in used
     ]
     speculation = settings.speculation
     if speculation is not None and UNVERIFIED in speculation.source:

@@ -69,7 +69,7 @@ def of_experiments(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, 
     body.append("</div>")
     if turned:
         said = ", ".join(turned)
-        body.append(f"<p><b>{len(turned)} of the steps turn round between the two:</b> {escape(said)}.</p>")
+        body.append(f"<p><b>{len(turned)} of the steps have another verdict beside:</b> {escape(said)}.</p>")
     body.append('<div class="grid2">')
     body += [
         _card(f"{outcome.name}: one stream against all", chart)
@@ -79,9 +79,36 @@ def of_experiments(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, 
     body.append("</div>")
     for outcome in outcomes:
         body.append(f"<h2>{escape(outcome.name)}</h2>" + _card("", _steps(outcome)) + _notes(outcome))
+    rests = _assumed(outcomes, runs)
+    if rests:
+        body.append("<h2>What the emulated figures rest on</h2>" + _card("", rests))
     body.append("<h2>Where this comes from</h2>")
     body += [_card(outcome.name, _sources(outcome, runs)) for outcome in outcomes]
     return _page(" beside ".join(names), body)
+
+
+def _assumed(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, Any]]) -> str:
+    """Every figure that is assumed and not measured, with the steps that depend on it."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    fits: dict[str, None] = {}
+    for outcome in outcomes:
+        for step in outcome.steps:
+            engine = runs.get(step.runs[0], {}).get("engine") if step.runs else None
+            told = engine.get("emulation") if isinstance(engine, dict) else None
+            if not isinstance(told, dict):
+                continue
+            bar = told.get("error_bar")
+            fits[f"{told.get('gpu')}: {told.get('fit')}" + (f" (±{bar:.0%})" if isinstance(bar, float) else "")] = None
+            fits |= {f"{name}: unverified": None for name in told.get("unverified") or ()}
+            for row in told.get("assumptions") or ():
+                steps = rows.setdefault((str(row["name"]), f"{row['value']:.4g}", str(row["source"])), [])
+                if step.name not in steps:
+                    steps.append(step.name)
+    if not fits:
+        return ""
+    said = "<ul>" + "".join(f"<li>{escape(fit)}</li>" for fit in fits) + "</ul>"
+    cells = [[escape(cell) for cell in (*key, ", ".join(steps))] for key, steps in rows.items()]
+    return said + (_table(("assumed", "value", "why", "steps"), cells) if cells else "")
 
 
 def flips(outcomes: Sequence[Outcome], metric: str) -> list[str]:

@@ -122,7 +122,9 @@ def test_two_experiments_side_by_side_mark_the_steps_that_turn_round(runs, tmp_p
     html = page.of_experiments(outcomes, about)
     words = checked(html)
     assert "--gpu <other>" in words
-    assert "1 of the steps turn round" in words
+    assert "1 of the steps have another verdict beside" in words
+    assert "What the emulated figures rest on" in words
+    assert "cpu_step_ms" in words
     assert html.count('class="flip"') == 2
 
 
