@@ -69,8 +69,7 @@ def _of_folders(paths: tuple[Path, ...], metrics: tuple[str, ...]) -> "Outcome":
     from windtunnel.simulator.experiments.folders import group
     from windtunnel.simulator.experiments.outcome import assess
 
-    chosen = [named.parse(text) for text in metrics or named.DEFAULT]
-    return assess(group(paths), chosen, name="comparison of run folders")
+    return assess(group(paths), named.chosen(metrics), name="comparison of run folders")
 
 
 def _conduct(plan: "Plan", out: Path | None) -> "Outcome":

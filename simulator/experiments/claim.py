@@ -53,7 +53,7 @@ def mark(path: Path, work: Mapping[str, Any], *, by: str) -> bool:
             found = msgspec.json.decode(path.read_bytes())
             return isinstance(found, dict) and found.get(by) == work[by]
         if folder.exists() and any(entry.name not in (LOCK_FILE, partial.name) for entry in folder.iterdir()):
-            raise UsageError(f"{folder} is no folder of such work and not empty; give --out another folder")
+            raise UsageError(f"{folder} is not empty and holds no {path.name}; give --out another folder")
         folder.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: what a kill left of it would lock the work out of its own folder.
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")

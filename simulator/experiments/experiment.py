@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.experiments import claim, runs
 from windtunnel.simulator.experiments import metrics as named
-from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess
 from windtunnel.simulator.experiments.plan import Plan, Step
 from windtunnel.simulator.experiments.runs import Measured
@@ -63,7 +63,9 @@ class Experiment:
         """Step to the earlier one whose settings it shares."""
         self._identities: dict[str, str] = {}
         self._talk = talk
-        self._metrics = tuple(named.parse(text) for text in plan.metrics or named.DEFAULT)
+        self._metrics = named.chosen(plan.metrics)
+        self._measured: dict[Path, Measured] = {}
+        """Read once: a run that has a summary does not change any more."""
 
     # -- the folder
 
@@ -72,18 +74,8 @@ class Experiment:
         """A new folder, or one that the same plan began; UsageError for one that another plan wrote."""
         experiment = cls(plan, folder, talk=talk)
         mark = {"schema": SCHEMA, "name": plan.name, "plan": fingerprint(plan), "file": _text(plan.path)}
-        path = folder / PLAN_FILE
-        try:
-            found = msgspec.json.decode(path.read_bytes()) if path.exists() else None
-            if found is None and folder.exists() and any(folder.iterdir()):
-                raise UsageError(f"{folder} is no experiment and not empty; give --out another folder")
-            if isinstance(found, dict) and found.get("plan") != mark["plan"]:
-                raise UsageError(f"{folder} belongs to another plan than {plan.path}; give --out another folder")
-            folder.mkdir(parents=True, exist_ok=True)
-            if found is None:
-                path.write_bytes(msgspec.json.format(msgspec.json.encode(mark), indent=2) + b"\n")
-        except (OSError, msgspec.DecodeError) as error:
-            raise UsageError(f"{path}: {error}; give --out another folder") from error
+        if not claim.mark(folder / PLAN_FILE, mark, by="plan"):
+            raise UsageError(f"{folder} belongs to another plan than {plan.path}; give --out another folder")
         experiment._recall()
         return experiment
 
@@ -97,10 +89,10 @@ class Experiment:
                     self.twins[step] = str(entry.get("of"))
 
     def _note(self, **entry: Any) -> None:
-        """Append one line of what has happened."""
+        """Append one line of what has happened; the end of one that was cut off by a kill does not spoil it."""
         try:
             with (self.folder / LOG_FILE).open("ab") as log:
-                log.write(msgspec.json.encode(entry) + b"\n")
+                log.write((b"\n" if log.tell() else b"") + msgspec.json.encode(entry))
         except OSError as error:
             raise RunError(f"cannot write {self.folder / LOG_FILE} ({error.strerror}): free some space") from error
 
@@ -123,7 +115,14 @@ class Experiment:
     # -- the work
 
     async def conduct(self, runner: Runner, *, clock: Callable[[], float] = time.monotonic) -> Ended:
-        """Block after block until the first metric's intervals are narrow, or the budget is used up."""
+        """Block after block until the first metric's intervals are narrow, or the budget is used up.
+
+        UsageError where another process is at the same folder.
+        """
+        with claim.held(self.folder):
+            return await self._conduct(runner, clock)
+
+    async def _conduct(self, runner: Runner, clock: Callable[[], float]) -> Ended:
         plan, began = self.plan, clock()
         reason: Literal["narrow", "blocks", "time", "nothing"] = "blocks"
         try:
@@ -208,7 +207,7 @@ class Experiment:
         found: dict[str, dict[int, Measured]] = {}
         for step in self.plan.steps:
             found[step.name] = {
-                block: runs.read(self.place(block, step)) for block in range(self.plan.most) if self.done(block, step)
+                block: self._read(self.place(block, step)) for block in range(self.plan.most) if self.done(block, step)
             }
         steps = [
             StepRuns(
@@ -229,6 +228,11 @@ class Experiment:
             experiment_dir=str(self.folder),
             matters=self.plan.matters,
         )
+
+    def _read(self, place: Path) -> Measured:
+        if place not in self._measured:
+            self._measured[place] = runs.read(place)
+        return self._measured[place]
 
     def _keep(self, outcome: Outcome) -> None:
         partial = self.folder / f".{OUTCOME_FILE}.partial"

@@ -1,6 +1,6 @@
 """What is compared: each metric with its direction, its unit, and how it is read from a run."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 
 from msgspec import Struct
@@ -94,6 +94,17 @@ def parse(text: str) -> Metric:
             else f"'{text}' is one number: write {name}"
         )
     return Metric(name, statistic or None)
+
+
+def chosen(texts: Sequence[str]) -> tuple[Metric, ...]:
+    """What is compared, by name; UsageError for a metric of which neither more nor less is better."""
+    found = tuple(parse(text) for text in texts or DEFAULT)
+    for metric in found:
+        if metric.name != "slo" and METRICS[metric.name].better is None:
+            raise UsageError(
+                f"'{metric}' cannot be compared: neither more nor less of it is better; take another metric"
+            )
+    return found
 
 
 def _mean(calls: Iterable[CallEnd], figure: Callable[[CallEnd], float | None]) -> float | None:

@@ -25,7 +25,20 @@ FORCED = (
     "no verdict: drafts were accepted or refused on forced text; give a synthetic acceptance, or measure with real text"
 )
 BLOCKED = "no verdict: the runs were not interleaved"
+OTHER_WORK = "no verdict: its settings made other sessions be replayed than those it is compared with"
 OTHER_MODEL = "same work forced on both models: speed only"
+
+
+PRECISIONS = (
+    "model_config.quantization",
+    "model_config.dtype",
+    "cache_config.cache_dtype",
+    "cache_config.mamba_cache_dtype",
+    "cache_config.mamba_ssm_cache_dtype",
+    "server_args.quantization",
+    "server_args.kv_cache_dtype",
+)
+"""Settings of weights, KV cache and state, in the engines' names: one below 16 bits (of a state: 32) is lossy."""
 
 
 class StepRuns(Struct, frozen=True, kw_only=True):
@@ -126,7 +139,7 @@ def assess(
             return {}
         if twins[i] == twins[j]:
             return {str(m): SAME_RUNS if _told(valid[twins[i]], m) else NOT_TOLD for m in metrics}
-        silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j])
+        silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j]) or _other_work(steps[i], steps[j])
         said = {}
         for metric in map(str, metrics):
             e = found[f"{i}>{j}", metric]
@@ -134,7 +147,6 @@ def assess(
             said[metric] = Comparison(ratio=e.ratio, low=e.low, high=e.high, verdict=verdict, blocks=e.blocks)
         return said
 
-    first = [e for (_, metric), e in found.items() if metric == str(metrics[0]) and e.df]
     versus_base = [compared(i, 0 if i else None) for i in range(len(steps))]
     grid = {str(m): _grid(valid, m) for m in metrics}
     return Outcome(
@@ -173,8 +185,22 @@ def assess(
         blocks=len({b for runs_ in valid for b in runs_}),
         emulated=any(run.summary.emulated for step in steps for run in step.runs.values()),
         matters=matters,
-        widest=max((e.half_width for e in first), default=None),
+        widest=_widest(steps, valid, {key: e for key, e in found.items() if key[1] == str(metrics[0])}),
     )
+
+
+def _widest(
+    steps: Sequence[StepRuns], valid: Sequence[Mapping[int, Measured]], found: Mapping[tuple[str, str], st.Estimate]
+) -> float | None:
+    """Of the intervals; None while a comparison has none yet, for lack of runs that count."""
+    widths = []
+    for (pair, _), e in found.items():
+        i, j = map(int, pair.split(">"))
+        if e.df:
+            widths.append(e.half_width)
+        elif len(valid[i].keys() & valid[j].keys()) < st.LEAST_BLOCKS and not (steps[i].failed or steps[j].failed):
+            return None
+    return max(widths, default=None)
 
 
 def _places(steps: Sequence[StepRuns]) -> dict[Any, int]:
@@ -274,7 +300,10 @@ def _setting(step: StepRuns, name: str) -> Any:
 
 
 def _speculates(step: StepRuns) -> bool:
-    return _setting(step, "speculative_config.method") is not None
+    run = next(iter(step.runs.values()), None)
+    engine = None if run is None else run.run.get("engine")
+    told = engine.get("speculation") if isinstance(engine, dict) else None
+    return told is not None or _setting(step, "speculative_config.method") is not None
 
 
 def _forced(step: StepRuns, other: StepRuns) -> bool:
@@ -291,19 +320,39 @@ def _forced(step: StepRuns, other: StepRuns) -> bool:
     )
 
 
+def _other_work(step: StepRuns, other: StepRuns) -> bool:
+    """Whether the two did not replay the same sessions: one's context is shorter, or the traces were changed since."""
+    return len({runs.played(run.run) for s in (step, other) for run in s.runs.values()}) > 1
+
+
+def _lossy(steps: Sequence[StepRuns], i: int) -> bool:
+    """Whether answers may have become worse against the base: it says so, or one that it extends, or its precision."""
+    step = steps[i]
+    if step.lossy or any(_coarser(_setting(step, name), _setting(steps[0], name), name) for name in PRECISIONS):
+        return True
+    return step.previous is not None and step.previous < i and _lossy(steps, step.previous)
+
+
+def _coarser(mine: Any, base: Any, name: str) -> bool:
+    whole = {"auto", "none", "float32"} if "mamba" in name else {"auto", "none", "float32", "bfloat16", "float16"}
+    return mine is not None and mine != base and str(mine).removeprefix("torch.").lower() not in whole
+
+
 def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool, faster: bool) -> list[str]:
     step, notes = steps[i], []
     if twins[i] != i:
         notes.append(SAME.format(steps[twins[i]].name))
-    if step.lossy:
+    if _lossy(steps, i):
         notes.append(LOSSY if faster else LOSSY_NOT_FASTER)
     if blocked:
         notes.append(BLOCKED)
-    if i and _forced(step, steps[step.previous or 0]):
+    if i and (_forced(step, steps[step.previous or 0]) or _forced(step, steps[0])):
         notes.append(FORCED)
     elif _speculates(step) and _resolved(step).get("emulation"):
         notes.append("acceptance is assumed: the emulator has no drafts to judge")
     models = {_resolved(s).get("model") for s in (steps[0], step) if s.runs}
+    if i and (_other_work(step, steps[step.previous or 0]) or _other_work(step, steps[0])):
+        notes.append(OTHER_WORK)
     if len(models) > 1:
         notes.append(OTHER_MODEL)
     return notes

@@ -11,10 +11,10 @@ from msgspec import Struct
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.experiments import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
-from windtunnel.simulator.results.calls import completed
 from windtunnel.simulator.results.store import RunFolder
-from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.tally import Tally
 
 NO_WORKLOAD = frozenset(
     (
@@ -79,13 +79,11 @@ class Measured(Struct, frozen=True):
 def read(path: Path) -> Measured:
     """A run folder; UsageError where it is none. A run without a summary is summed up from its events."""
     folder = RunFolder.open(path)
-    summary = folder.summary() or recompute(path)
+    events = list(folder.events())
     calls: dict[Key, CallEnd] = {
-        (event.session, event.thread, event.call): event
-        for event in folder.events()
-        if isinstance(event, CallEnd) and not event.warmup and completed(event)
+        (call.session, call.thread, call.call): call for call in Tally(folder.run, events).window_calls
     }
-    return Measured(path, folder.run, summary, calls)
+    return Measured(path, folder.run, folder.summary() or summarise(folder.run, events), calls)
 
 
 def workload(run: Mapping[str, Any]) -> dict[str, str]:
@@ -113,6 +111,12 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
         if mine != theirs:
             said.append("other traces" if key == "traces" else f"{key} {mine} against {theirs}")
     return said
+
+
+def played(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """The sessions of a run as they were replayed, and how: what the settings of an engine may change."""
+    known = workload(run)
+    return tuple(known.get(key, "") for key in ("traces", "route", "history"))
 
 
 def engine_identity(run: Mapping[str, Any]) -> str:

@@ -27,6 +27,9 @@ DRIFT_BLOCKS = 5
 """From here on a block's degree of freedom is well spent on the drift."""
 LEVEL = 0.05
 """Chance of one false verdict in a table, and of one interval that misses."""
+ROUNDING = 1e-6
+"""Relative differences below this come from clocks and sums that are rounded. Emulated blocks have no other noise, so
+that no interval would hold them apart from a difference."""
 MATTERS = 0.05
 """Ratios nearer to 1 than this make no difference to anybody, unless an experiment says otherwise."""
 
@@ -68,16 +71,19 @@ class Estimate(Struct, frozen=True, kw_only=True):
 
 
 def estimate(series: Series, *, matters: float = MATTERS) -> Estimate:
-    """Compare over blocks. Values that are missing or not positive drop their block."""
+    """Compare over blocks. A missing value drops its block; where one is zero there is no ratio, for without those
+    blocks the mean would be of the others alone.
+    """
     pairs = [
-        (log(b / a), float(bt - at))
+        (a, b, float(bt - at))
         for a, b, at, bt in zip(series.base, series.other, series.base_at, series.other_at, strict=True)
-        if a is not None and b is not None and a > 0 and b > 0
+        if a is not None and b is not None
     ]
     count = len(pairs)
-    if not count:
-        return Estimate(blocks=0, ratio=None)
-    d, x = np.array(pairs).T
+    if not count or any(a <= 0 or b <= 0 for a, b, _ in pairs):
+        return Estimate(blocks=count, ratio=None)
+    d, x = np.array([(log(b / a), apart) for a, b, apart in pairs]).T
+    d[np.abs(d) < ROUNDING] = 0.0
     if count < LEAST_BLOCKS:
         return Estimate(blocks=count, ratio=exp(float(d.mean())))
     centre, error, df, drift = _fit(d, x)

@@ -32,7 +32,7 @@ def spread(metric: str, found: Figure) -> str:
 def change(found: Comparison) -> str:
     """`+12.0% (+9.1% to +15.0%) better`."""
     if found.ratio is None:
-        return "not reported"
+        return "no ratio: it was zero" if found.blocks else "not reported"
     word, ratio = WORDS[found.verdict], f"{found.ratio - 1:+.1%}"
     if found.low is None or found.high is None:
         return f"{ratio} {word}"

@@ -43,7 +43,7 @@ def test_a_folder_says_what_is_done_in_it(tmp_path: Path) -> None:
     assert not mark(path, {"work": "b"}, by="work")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(UsageError, match="not empty"):
+    with pytest.raises(UsageError, match="is not empty and holds no work"):
         mark(tmp_path / "full" / "work.json", {"work": "a"}, by="work")
 
 

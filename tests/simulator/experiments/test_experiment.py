@@ -8,6 +8,7 @@ import pytest
 
 from windtunnel.simulator.experiments import experiment as ex
 from windtunnel.simulator.experiments import runs
+from windtunnel.simulator.experiments.claim import held
 from windtunnel.simulator.experiments.experiment import Experiment
 from windtunnel.simulator.experiments.plan import Plan, Step, load
 from windtunnel.simulator.results.summary_model import encode_summary
@@ -167,7 +168,7 @@ def test_a_folder_of_something_else_is_refused(plan, made, tmp_path):
         Experiment.open(load(plan.path), tmp_path / "out", talk=print)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
-    with pytest.raises(UsageError, match="no experiment and not empty"):
+    with pytest.raises(UsageError, match="is not empty and holds no experiment"):
         Experiment.open(plan, tmp_path / "full", talk=print)
 
 
@@ -175,3 +176,22 @@ def test_the_same_plan_has_the_same_folder_whatever_its_budget(plan):
     assert ex.default_folder(msgspec.structs.replace(plan, most=9)) == ex.default_folder(plan)
     other = msgspec.structs.replace(plan, steps=plan.steps[:2])
     assert ex.default_folder(other) != ex.default_folder(plan)
+
+
+def test_two_processes_do_not_work_in_one_folder(plan, made, tmp_path):
+    experiment = Experiment.open(plan, tmp_path / "out", talk=print)
+    with held(tmp_path / "out"), pytest.raises(UsageError, match="is being worked in by process"):
+        asyncio.run(experiment.conduct(StandIn(made)))
+    assert conduct(plan, tmp_path / "out", StandIn(made)).reason == "blocks"
+
+
+def test_a_line_of_the_log_that_a_kill_cut_off_does_not_spoil_the_next_one(plan, made, tmp_path):
+    Experiment.open(plan, tmp_path / "out", talk=print)
+    (tmp_path / "out" / "log.jsonl").write_bytes(b'{"type":"run","st')
+    conduct(plan, tmp_path / "out", StandIn(made, refuses="two"))
+    assert Experiment.open(plan, tmp_path / "out", talk=print).failed.keys() == {"two"}
+
+
+def test_metrics_without_a_better_direction_are_refused(plan, tmp_path):
+    with pytest.raises(UsageError, match="'in_flight_mean' cannot be compared"):
+        Experiment.open(msgspec.structs.replace(plan, metrics=("in_flight_mean",)), tmp_path / "out", talk=print)

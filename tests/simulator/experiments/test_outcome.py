@@ -164,3 +164,74 @@ def test_speculation_on_the_models_own_words_keeps_its_verdict(made: Made) -> No
             run.run["traces"] = [{"fingerprint": "f1", "shape_only": shape_only}]
         found = assess([base, msgspec.structs.replace(other, previous=0)], [SPEED], name="x").steps[1]
         assert found.versus_base["output_tokens_per_s"].verdict == verdict
+
+
+def test_it_is_not_narrow_while_a_step_lacks_runs_that_count(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3, 1.3], blocks=3)
+    assert (assess(steps, [SPEED], name="x").widest or 1) < 0.1
+    spoiled = dict(steps[2].runs) | {0: made("s2", 0, 2, 5.0, reasons=("foreign_load",))}
+    short = [*steps[:2], msgspec.structs.replace(steps[2], runs=spoiled)]
+    assert assess(short, [SPEED], name="x").widest is None
+    gone = [*steps[:2], msgspec.structs.replace(steps[2], runs={}, failed="no memory")]
+    assert (assess(gone, [SPEED], name="x").widest or 1) < 0.1
+
+
+def test_other_sessions_are_no_comparison(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.4])
+    for run in steps[1].runs.values():
+        run.run["traces"] = [{"fingerprint": "another"}]
+    found = assess(steps, [SPEED], name="x").steps[1]
+    assert found.versus_base["output_tokens_per_s"].verdict == "too_noisy"
+    assert "other sessions" in found.notes[0]
+
+
+def test_a_step_after_a_lossy_one_is_lossy_against_the_base(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3, 1.6])
+    steps[1] = msgspec.structs.replace(steps[1], lossy=True)
+    found = assess(steps, [SPEED], name="x")
+    assert found.steps[2].notes == ("faster, quality not checked",)
+    assert found.steps[0].notes == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "lossy"),
+    [
+        ({"cache_config.cache_dtype": "fp8_e4m3"}, True),
+        ({"cache_config.cache_dtype": "auto"}, False),
+        ({"model_config.quantization": "awq"}, True),
+        ({"model_config.dtype": "torch.float16"}, False),
+        ({"cache_config.mamba_ssm_cache_dtype": "float16"}, True),
+    ],
+)
+def test_a_coarser_precision_is_lossy_whether_the_file_says_so_or_not(
+    made: Made, settings: dict[str, str], lossy: bool
+) -> None:
+    base = ladder(made, [1.0], settings={"model_config.dtype": "torch.bfloat16"})
+    steps = [base[0], ladder(made, [1.0, 1.4], settings=settings)[1]]
+    assert assess(steps, [SPEED], name="x").steps[1].notes == (("faster, quality not checked",) if lossy else ())
+
+
+def test_speculation_that_the_engine_names_in_its_own_way_has_no_verdict_either(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.4])
+    for run in steps[1].runs.values():
+        run.run["engine"]["speculation"] = "eagle"
+    assert assess(steps, [SPEED], name="x").steps[1].versus_base["output_tokens_per_s"].verdict == "too_noisy"
+
+
+def test_no_ratio_is_made_of_the_blocks_that_happen_not_to_be_zero(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3], blocks=5)
+    zero = dict(steps[1].runs) | {2: made("s1", 2, 5, 1e-9)}
+    zero[2] = msgspec.structs.replace(
+        zero[2], summary=msgspec.structs.replace(zero[2].summary, output_tokens_per_s=0.0)
+    )
+    outcome = assess([steps[0], msgspec.structs.replace(steps[1], runs=zero)], [SPEED], name="x")
+    found = outcome.steps[1].versus_base["output_tokens_per_s"]
+    assert (found.ratio, found.verdict) == (None, "too_noisy")
+    assert "no ratio: it was zero" in render(outcome)
+
+
+def test_rounding_is_no_difference_where_blocks_have_no_noise(made: Made) -> None:
+    a = {b: made("a", b, 2 * b, 1000.0 + 7 * b, virtual=True) for b in range(3)}
+    b = {b: made("b", b, 2 * b + 1, (1000.0 + 7 * b) * (1 - 3e-9), virtual=True) for b in range(3)}
+    steps = [StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)]
+    assert assess(steps, [SPEED], name="x").steps[1].versus_base["output_tokens_per_s"].verdict == "no_difference"
