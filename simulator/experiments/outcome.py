@@ -85,11 +85,17 @@ class StepOutcome(Struct, frozen=True, kw_only=True):
     versus_previous: dict[str, Comparison]
     versus_base: dict[str, Comparison]
     failed: str | None
+    """Why it did not start, or not again after `runs`."""
     notes: tuple[str, ...]
     changes: tuple[str, ...] = ()
     previous: str | None = None
     invalid_runs: tuple[str, ...] = ()
     """Folder and reasons of the runs that do not count."""
+
+    @property
+    def failure(self) -> str:
+        """The failure in words."""
+        return f"{'did not start again' if self.runs else 'did not start'}: {self.failed}"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -61,7 +61,9 @@ def _step(step: StepOutcome) -> list[str]:
     lines = [step.name if step.previous is None else f"{step.name}  (against {step.previous})"]
     lines += [f"    {text}" for text in step.changes]
     if step.failed is not None:
-        return [*lines, *_wrapped(f"did not start: {step.failed}")]
+        lines += _wrapped(step.failure)
+    if not step.runs:
+        return lines
     for metric, found in step.metrics.items():
         lines.append(f"  {metric:<{_LABEL}}{spread(metric, found)}")
         if metric in step.versus_previous:
@@ -103,7 +105,8 @@ def markdown(outcome: Outcome) -> str:
     lines += _row(["configuration", *metrics]) + _row(["---"] * (len(metrics) + 1))
     for step in outcome.steps:
         if step.failed is not None:
-            lines += _row([step.name, f"did not start: {step.failed}", *[""] * (len(metrics) - 1)])
+            lines += _row([step.name, step.failure, *[""] * (len(metrics) - 1)])
+        if not step.runs:
             continue
         cells = [spread(metric, step.metrics[metric]) for metric in metrics]
         lines += _row([step.name, *cells])

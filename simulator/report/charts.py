@@ -5,7 +5,7 @@ from html import escape
 
 import numpy as np
 
-from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome
+from windtunnel.simulator.experiments.outcome import Figure, Outcome, StepOutcome
 from windtunnel.simulator.experiments.table import change, figure, spread
 from windtunnel.simulator.report import svg
 from windtunnel.simulator.report.gather import COLUMNS, Gathered
@@ -107,9 +107,9 @@ def ladder(outcome: Outcome, metric: str, *, flips: Sequence[str] = ()) -> str:
 
 def _bar(step: StepOutcome, metric: str, x: svg.Scale, y: float) -> list[str]:
     parts = [svg.text(x.start, y + 11, step.name[:64], "step")]
-    if step.failed is not None:
-        return [*parts, svg.text(x.start, y + 30, f"did not start: {step.failed[:90]}", "bad")]
-    found = step.metrics[metric]
+    if step.failed is not None and not step.runs:
+        return [*parts, svg.text(x.start, y + 30, step.failure[:105], "bad")]
+    found = step.metrics.get(metric, Figure(None))
     versus = step.versus_previous.get(metric)
     verdict = versus.verdict if versus is not None else "base"
     if found.value is not None:

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from windtunnel.agents.events import CallEnd, Event, SessionEnd, SessionStart, WaitEnd, WaitStart
+from windtunnel.agents.events import CallEnd, EngineSample, Event, SessionEnd, SessionStart, WaitEnd, WaitStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.store import RunFolder
@@ -70,10 +70,7 @@ def gather(path: Path) -> Gathered:
         window=None if tally.window is None else (tally.window.start / NS, tally.window.end / NS),
         tokens_per_s=tokens,
         per_agent=per_agent,
-        kv=[
-            (sample.t / NS, None if sample.kv_usage is None or kv_tokens is None else sample.kv_usage * kv_tokens)
-            for sample in tally.engine
-        ],
+        kv=_usage(tally.engine, kv_tokens),
         working_set=working_set(events, length, BINS),
         kv_tokens=kv_tokens,
         latencies={
@@ -83,6 +80,16 @@ def gather(path: Path) -> Gathered:
         lanes=_lanes(events, shown, tally.end_t),
         lanes_left_out=len(agents) - len(shown),
     )
+
+
+def _usage(samples: Sequence[EngineSample], kv_tokens: int | None) -> list[tuple[float, float | None]]:
+    """KV cache in use by scrape; of a long run with many scrapes the largest of as many neighbours as needed."""
+    if kv_tokens is None:
+        return []
+    used = [(s.t / NS, None if s.kv_usage is None else s.kv_usage * kv_tokens) for s in samples]
+    each = -(-len(used) // COLUMNS)
+    parts = [used[first : first + each] for first in range(0, len(used), each or 1)]
+    return [(part[0][0], max((value for _, value in part if value is not None), default=None)) for part in parts]
 
 
 def _rates(tally: Tally, length: float) -> tuple[list[tuple[float, float]], list[tuple[float, float | None]]]:

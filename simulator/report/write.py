@@ -54,8 +54,20 @@ def _page(folders: Sequence[Path]) -> str:
     if len(folders) == 1 and (folders[0] / RUN_FILE).exists():
         return page.of_run(gather(folders[0]))
     outcomes = [read_outcome(folder) for folder in folders]
-    paths = [step.runs[0] for outcome in outcomes for step in outcome.steps if step.runs]
-    return page.of_experiments(outcomes, {path: RunFolder.open(Path(path)).run for path in paths})
+    runs = {
+        step.runs[0]: RunFolder.open(_found(folder, step.runs[0])).run
+        for folder, outcome in zip(folders, outcomes, strict=True)
+        for step in outcome.steps
+        if step.runs
+    }
+    return page.of_experiments(outcomes, runs)
+
+
+def _found(experiment: Path, run: str) -> Path:
+    """A run of an experiment, also after its folder was moved, or from another working directory."""
+    path = Path(run)
+    here = experiment / path.parent.name / path.name
+    return here if here.exists() else path
 
 
 def read_outcome(folder: Path) -> Outcome:

@@ -3,20 +3,24 @@
 import csv
 import json
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import StepRuns, assess
 from windtunnel.simulator.experiments.runs import read
+from windtunnel.simulator.experiments.table import markdown, render
 from windtunnel.simulator.report import page, svg
-from windtunnel.simulator.report.gather import COLUMNS, gather
+from windtunnel.simulator.report.gather import COLUMNS, _usage, gather
 from windtunnel.simulator.report.write import COLUMNS as CALL_COLUMNS
 from windtunnel.simulator.report.write import write_calls, write_page
+from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.sources import load
@@ -167,3 +171,47 @@ def test_ticks_are_round():
     assert svg.nice_ticks(0, 437, 6) == [0, 100, 200, 300, 400]
     assert svg.nice_ticks(3, 3, 5) == [3]
     assert [svg.short(v) for v in (0.02, 1500, 2e6, 12)] == ["0.02", "1.5k", "2M", "12"]
+
+
+def test_an_experiment_can_be_moved_and_told_of_from_anywhere(runs, tmp_path, monkeypatch):
+    for block in range(3):
+        for name in ("small", "large"):
+            shutil.copytree(runs[name], tmp_path / "e" / f"block-{block + 1:02}" / name)
+    monkeypatch.chdir(tmp_path)
+    steps = [
+        StepRuns(name=name, runs={b: read(Path(f"e/block-{b + 1:02}/{name}")) for b in range(3)})
+        for name in ("small", "large")
+    ]
+    outcome = assess(steps, [parse("output_tokens_per_s")], name="x", experiment_dir="e")
+    (tmp_path / "e" / "outcome.json").write_bytes(msgspec.json.encode(outcome))
+    (tmp_path / "e").rename(tmp_path / "moved")
+    monkeypatch.chdir("/")
+    assert "cache_config.block_size = 16" in checked(write_page([tmp_path / "moved"], None).read_text())
+
+
+def test_a_step_that_failed_later_keeps_its_runs_and_experiments_need_not_share_metrics(runs):
+    small, large = read(runs["small"]), read(runs["large"])
+    steps = [
+        StepRuns(name="base", runs=dict.fromkeys(range(3), small)),
+        StepRuns(name="more", runs=dict.fromkeys(range(2), large), previous=0, failed="no <memory>"),
+        StepRuns(name="most", runs={}, previous=0, failed="no <room>"),
+    ]
+    one = assess(steps, [parse("output_tokens_per_s")], name="one")
+    other = assess(steps, [parse("tpot_s.p50")], name="other")
+    words = checked(page.of_experiments([one, other], {}))
+    assert "did not start again: no <memory>" in words
+    assert "did not start: no <room>" in words
+    for text in (render(one), markdown(one)):
+        assert "did not start again: no <memory>" in text
+        assert f"{large.summary.output_tokens_per_s:,.0f}" in text
+
+
+def test_a_page_stays_small_however_many_scrapes_there_are(runs):
+    run = gather(runs["small"])
+    samples = [EngineSample(t=i * NS, scrape_ms=1.0, kv_usage=(i % 100) / 100) for i in range(50_000)]
+    drawn = _usage(samples, 1000)
+    assert len(drawn) <= COLUMNS
+    assert max(value for _, value in drawn) == 990
+    assert _usage(samples[:5], 1000) == [(float(i), 10.0 * i) for i in range(5)]
+    assert _usage(samples, None) == []
+    assert len(page.of_run(msgspec.structs.replace(run, kv=drawn))) < 300_000
