@@ -50,12 +50,15 @@ def token_chunks(call: CallEnd) -> tuple[Times, Counts]:
         if call.completion_tokens and call.t_last is not None:
             return np.array([call.t_last], dtype=np.int64), np.array([call.completion_tokens], dtype=np.float64)
         return _NO_TIMES, _NO_COUNTS
-    times = call.t_sent + 1000 * np.cumsum(np.array(call.chunks.us, dtype=np.int64))
+    times = call.t_sent + 1000 * np.array(call.chunks.us, dtype=np.int64).cumsum()
     if len(call.chunks.n) == len(call.chunks.us):
-        counts = np.array(call.chunks.n, dtype=np.float64)
-        carrying = counts > 0
-        times, counts = times[carrying], counts[carrying]
-        total = float(counts.sum())
+        if call.chunks.n.count(1) == len(times):  # as a rule, and then nothing has to be converted
+            counts, total = np.ones(len(times)), float(len(times))
+        else:
+            counts = np.array(call.chunks.n, dtype=np.float64)
+            carrying = counts > 0
+            times, counts = times[carrying], counts[carrying]
+            total = float(counts.sum())
         if call.completion_tokens is not None and total not in {0.0, float(call.completion_tokens)}:
             counts *= call.completion_tokens / total
         return times, counts
@@ -94,4 +97,4 @@ def tpot_s(call: CallEnd) -> float | None:
 def gaps_s(call: CallEnd) -> Counts:
     """Gaps between the arrivals of token-carrying chunks."""
     times, _ = token_chunks(call)
-    return np.diff(times) / NS
+    return (times[1:] - times[:-1]) / NS

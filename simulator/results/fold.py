@@ -105,8 +105,6 @@ class Fold:
         self.problems = 0
         self._ended_output = 0
         self._ended_prompt = 0
-        self._live_output: dict[int, int] = {}
-        """Agent to output tokens of its running calls."""
         self._speed: deque[tuple[int, int, int]] = deque()
         """Recent (t, output tokens, prompt tokens)."""
         self._last_progress: Progress | None = None
@@ -148,7 +146,7 @@ class Fold:
     @property
     def output_tokens(self) -> int:
         """Of the run so far, running calls included."""
-        return self._ended_output + sum(self._live_output.values())
+        return self._ended_output + sum(agent.live_tokens for agent in self.agents)
 
     @property
     def prompt_tokens(self) -> int:
@@ -275,7 +273,6 @@ class Fold:
         self.sessions[event.status] += 1
         agent = self._agent(event.agent)
         self._change(agent, agent.finish, event)
-        self._live_output.pop(event.agent, None)
         if event.status == "failed" and not agent.failed_call(event.reason):
             self._fail(Failure(event.t, event.agent, event.session, None, None, event.reason or "unknown", ""))
 
@@ -304,7 +301,6 @@ class Fold:
         agent = self._agent(event.agent)
         self._change(agent, agent.call_end, event, self.engine.preemptions)
         self.calls["cut" if event.cut else "completed" if event.failure is None else "failed"] += 1
-        self._live_output[event.agent] = agent.live_tokens
         self._ended_output += of_call.output_tokens(event) or 0
         self._ended_prompt += of_call.prompt_tokens(event) or 0
         if event.cached_tokens is not None and event.prompt_tokens:
@@ -334,14 +330,12 @@ class Fold:
     def _progress(self, event: Progress) -> None:
         last = self._last_progress
         self.approximate = not event.parsed
+        agents = self.agents
         for seen in event.agents:
-            agent = self._agent(seen.agent)
-            if agent.moves(seen):
+            agent = agents[seen.agent] if 0 <= seen.agent < len(agents) else self._agent(seen.agent)
+            if not agent.goes_on(event.t, seen):
                 self._count(event.t)
                 self._change(agent, agent.progress, event.t, seen)
-            else:
-                agent.progress(event.t, seen)
-            self._live_output[seen.agent] = agent.live_tokens
         if last is not None and event.t > last.t:
             self.series.add("output", last.t, event.t, max(0, event.output_tokens - last.output_tokens))
             self.series.add("prompt", last.t, event.t, max(0, event.prompt_tokens - last.prompt_tokens))

@@ -144,13 +144,13 @@ class Agent:
     """A row with what is kept behind it."""
 
     def __init__(self, number: int) -> None:
-        self.row = Row(number)
+        self._row = Row(number)
+        self._stale = False
+        """Progress came that the row does not show yet: it is worked out when somebody looks."""
         self.live = False
         """Has a session."""
         self.in_flight = 0
         """Calls sent and not ended. A queued one is still held by the client."""
-        self.live_tokens = 0
-        """Output tokens of the calls in flight."""
         self.activities: dict[int, Activity] = {}
         self.calls: deque[CallLine] = deque(maxlen=KEPT_CALLS)
         self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
@@ -159,6 +159,17 @@ class Agent:
         self._waited: dict[int, tuple[float, str]] = {}
         self._counts: dict[int, tuple[int, int]] = {}
         """Thread to (turn, turns) of its latest call."""
+
+    @property
+    def row(self) -> Row:
+        if self._stale:
+            self.settle(self._row.since_t)
+        return self._row
+
+    @property
+    def live_tokens(self) -> int:
+        """Output tokens of the calls in flight."""
+        return sum(activity.tokens for activity in self.activities.values())
 
     def failed_call(self, reason: str | None) -> bool:
         """Whether a call of this session failed with this reason."""
@@ -169,9 +180,10 @@ class Agent:
         for held in (self.activities, self._ended, self._waited, self._counts):
             held.clear()
         old = self.row
-        self.in_flight = self.live_tokens = 0
+        self.in_flight = 0
+        self._stale = False
         self.live = True
-        self.row = Row(
+        self._row = Row(
             agent=old.agent,
             version=old.version + 1,
             state="wait",
@@ -214,10 +226,20 @@ class Agent:
         )
         self.settle(event.t)
 
-    def moves(self, seen: AgentProgress) -> bool:
-        """Whether this progress changes the state of the agent's call."""
+    def goes_on(self, t: int, seen: AgentProgress) -> bool:
+        """Takes the progress of a call whose state stays as it is; False, and nothing is done, where it changes."""
         activity = self.activities.get(seen.thread)
-        return activity is not None and activity.call == seen.call and activity.state != seen.state
+        if activity is None or activity.call != seen.call:
+            return True
+        state = activity.state
+        if state != seen.state:
+            return False
+        if state in IN_FLIGHT:
+            activity.tokens, activity.exact, activity.tail = seen.tokens, seen.exact, seen.tail
+            if state == "decode":
+                activity.marks.append((t, seen.tokens))
+            self._stale = True
+        return True
 
     def progress(self, t: int, seen: AgentProgress) -> None:
         activity = self.activities.get(seen.thread)
@@ -310,7 +332,7 @@ class Agent:
         return missed, f"evicted during a {(began - ended) / NS:.0f} s gap"
 
     def _show(self, event: CallEnd, line: CallLine) -> None:
-        row = self.row
+        row = self._row
         if event.failure is None and not event.cut:
             row.calls_done += 1
         if line.ttft_s is not None:
@@ -327,20 +349,19 @@ class Agent:
 
     def settle(self, t: int) -> None:
         """Shows the thread that matters most: generating before prefilling before tools before waiting."""
-        row = self.row
+        row = self._row
         row.version += 1
+        self._stale = False
         held = self.activities
         row.live_threads = len(held)
         if len(held) == 1:
             (shown,) = held.values()
             self.in_flight = shown.state in SENT
-            self.live_tokens = shown.tokens
         elif held:
             shown = max(held.values(), key=lambda a: (_ORDER.get(a.state, 0), -a.thread))
             self.in_flight = sum(a.state in SENT for a in held.values())
-            self.live_tokens = sum(a.tokens for a in held.values())
         else:
-            self.in_flight = self.live_tokens = 0
+            self.in_flight = 0
             if row.state in _ORDER:
                 row.state, row.since_t = "wait", t
             row.tok_s, row.call_tokens, row.exact, row.tail = None, 0, True, ""

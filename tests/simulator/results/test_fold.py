@@ -1,6 +1,9 @@
 """The live view against the summary, and event by event."""
 
+from pathlib import Path
+
 import pytest
+from msgspec.structs import replace
 
 from windtunnel.agents.events import (
     AgentProgress,
@@ -21,6 +24,7 @@ from windtunnel.agents.events import (
 )
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.series import Series
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 
 NS = 1_000_000_000
@@ -327,3 +331,16 @@ def test_the_last_step_of_a_series_counts_the_time_it_has_reached():
     series.add("x", 0, NS, 10)
     series.add("x", NS, NS + NS // 2, 5)
     assert series.rates("x") == [10.0, 10.0]
+
+
+def test_a_row_is_the_same_however_often_it_was_looked_at():
+    events = list(RunFolder.open(Path(__file__).parent / "golden").events())
+    watched, at_last = Fold(), Fold()
+    seen = set()
+    for event in events:
+        watched.apply(event)
+        seen.update((row.agent, row.call_tokens) for row in watched.rows)
+        at_last.apply(event)
+        assert watched.output_tokens == at_last.output_tokens
+    assert len(seen) > 20
+    assert [replace(row, version=0) for row in watched.rows] == [replace(row, version=0) for row in at_last.rows]
