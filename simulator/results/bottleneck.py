@@ -30,7 +30,9 @@ FULL = 0.85
 AT_LIMIT = 0.98
 """Of --max-num-seqs."""
 OFTEN = 0.3
-"""Of the scrapes in which somebody waited."""
+"""Of the scrapes: where somebody waited in as many, time that was queue or prefill is more likely queue."""
+LIMITS = ("scheduler_config.max_num_seqs", "server_args.max_running_requests", "props.total_slots")
+"""How many requests may run at once, as engines name it."""
 LOST = ("evicted", CAUSES["preempted"])
 """What a part's cause says of tokens that had to make room."""
 
@@ -39,7 +41,7 @@ class Bottleneck(Struct, frozen=True, kw_only=True):
     kind: Kind
     words: str
     share: float
-    """Of all calls' time."""
+    """Of all calls' time; with the part that is only likely to be this, which `shares` has as unknown."""
     shares: dict[str, float]
     """What each kind took; adds up to 1."""
     parts: dict[str, float]
@@ -66,26 +68,24 @@ def find(
         "kv_capacity": lost,
         "prefill_compute": parts.get("prefill_new", 0.0)
         + parts.get("prefill_diverged", 0.0)
+        + parts.get("prefill", 0.0)
         + parts.get("held_up", 0.0)
         + missed
         - lost,
         "decode": parts.get("decode", 0.0),
-        "unknown": 0.0,
+        "unknown": parts.get("first_token", 0.0),
     }
-    waiting = parts.get("queue", 0.0)
-    given[queue_kind] = given.get(queue_kind, 0.0) + waiting
-    unknown = parts.get("first_token", 0.0)
-    # Where the queue was never seen to be empty, most of what is not known is queue.
-    share_waited = len(waited) / len(samples) if samples else 0.0
-    given["unknown" if share_waited < OFTEN else queue_kind] += unknown
-    late = {"client_lag", "client_cpu"} & set(summary.invalid_reasons)
-    if late:
-        given["client"] = max(given["client"], *given.values())
-    kind: Any = max(given, key=lambda name: given[name]) if times else "unknown"
+    given[queue_kind] = given.get(queue_kind, 0.0) + parts.get("queue", 0.0)
+    likely = dict(given)
+    if samples and len(waited) >= OFTEN * len(samples):
+        likely[queue_kind] += likely.pop("unknown") if queue_kind != "unknown" else 0.0
+    kind: Any = max(likely, key=lambda name: likely[name]) if times else "unknown"
+    if {"client_lag", "client_cpu"} & set(summary.invalid_reasons):
+        kind = "client"  # a late client makes every other part look longer than it was
     return Bottleneck(
         kind=kind,
         words=WORDS[kind],
-        share=given[kind],
+        share=likely[kind],
         shares={name: value for name, value in sorted(given.items(), key=lambda item: -item[1]) if value > 0},
         parts=parts,
         evidence=tuple(_evidence(kind, summary, samples, waited, working_set, settings, parts, lost)),
@@ -94,7 +94,7 @@ def find(
 
 def _queue_kind(waited: Sequence[EngineSample], settings: dict[str, Any], summary: Summary) -> str:
     """Why requests wait, by what the engine showed while some did."""
-    limit = settings.get("scheduler_config.max_num_seqs")
+    limit = _limit(settings)
     if not waited:
         return "prefill_budget"
     if isinstance(limit, int | float):
@@ -104,7 +104,13 @@ def _queue_kind(waited: Sequence[EngineSample], settings: dict[str, Any], summar
     full = sum((s.kv_usage or 0) >= FULL for s in waited) / len(waited)
     if full >= OFTEN or summary.engine.preemptions:
         return "kv_capacity"
-    return "prefill_budget"
+    # What is left over is the budget only where the two other limits were seen not to be reached.
+    known = isinstance(limit, int | float) and any(s.kv_usage is not None for s in waited)
+    return "prefill_budget" if known else "unknown"
+
+
+def _limit(settings: dict[str, Any]) -> Any:
+    return next((settings[name] for name in LIMITS if settings.get(name) is not None), None)
 
 
 def _lost(times: Sequence[CallTime]) -> float:
@@ -141,7 +147,7 @@ def _evidence(
         if engine.preemptions:
             said.append(f"{engine.preemptions:,.0f} preemptions")
     if kind == "batch":
-        limit = settings.get("scheduler_config.max_num_seqs")
+        limit = _limit(settings)
         said.append(f"requests wait in {_share(waited, samples)} of the scrapes while {limit} run, which is the limit")
     if kind == "prefill_budget":
         budget = settings.get("scheduler_config.max_num_batched_tokens")
@@ -162,7 +168,12 @@ def _evidence(
             said.append(f"{parts['rate_cap']:.0%} of the calls' time waits for --rate")
         said += [f"the run says {reason}" for reason in summary.invalid_reasons if reason.startswith("client")]
     if parts.get("first_token"):
-        said.append(f"of {parts['first_token']:.0%} of the calls' time it is not known whether it was queue or prefill")
+        said.append(
+            f"of {parts['first_token']:.0%} of the calls' time it is not known whether it was queue or prefill; "
+            f"somebody waited in {_share(waited, samples)} of the scrapes"
+        )
+    if parts.get("prefill"):
+        said.append("the engine does not say what was cached: what is prefilled may be new or lost")
     return said
 
 

@@ -25,6 +25,7 @@ Name = Literal[
     "prefill_new",
     "prefill_missed",
     "prefill_diverged",
+    "prefill",
     "first_token",
     "decode",
     "held_up",
@@ -36,12 +37,16 @@ WORDS: dict[str, str] = {
     "prefill_new": "prefill of new tokens",
     "prefill_missed": "prefill of tokens that should have been cached",
     "prefill_diverged": "prefill of history that the client had changed",
+    "prefill": "prefill: of new tokens or of lost ones",
     "first_token": "until the first token: queue or prefill",
     "decode": "decode",
     "held_up": "decode held up by other requests' prefill",
 }
 NOBODY_WAITED = "no request waited in any scrape around it"
+NOT_CACHED_TOLD = "what was neither queue nor decode; the engine does not say what was cached"
 BY_TOKENS = "time of the prefill, by tokens"
+TOGETHER_S = 0.0005
+"""Chunks that came within it were read at once: no step of an engine is that short."""
 LONG_GAP = 2.0
 """A gap between two chunks that is longer than this many usual ones was made by something else than decoding."""
 USUAL_SHARE = 0.1
@@ -110,8 +115,9 @@ def break_down(
 
 def usual_gap_s(calls: Sequence[CallEnd]) -> float | None:
     """Seconds between two chunks when nothing but decoding happens; None where no call came in several chunks."""
-    gaps = [gaps for call in calls if len(gaps := of_call.gaps_s(call))]
-    return float(np.quantile(np.concatenate(gaps), USUAL_SHARE)) if gaps else None
+    apart = [gaps[gaps > TOGETHER_S] for call in calls if len(gaps := of_call.gaps_s(call))]
+    gaps = np.concatenate(apart) if apart else np.empty(0)
+    return float(np.quantile(gaps, USUAL_SHARE)) if len(gaps) else None
 
 
 def _parts(call: CallEnd, waiting: Waiting, cache: CallCache | None, usual: float | None) -> list[Part]:
@@ -135,7 +141,7 @@ def _until_first(call: CallEnd, waiting: Waiting, cache: CallCache | None) -> li
         return [Part("first_token", whole, "unknown")]
     left = whole - queue.seconds
     if cache is None:
-        return [queue, Part("prefill_new", left, "derived", "nothing says what was cached")]
+        return [queue, Part("prefill", left, "derived", NOT_CACHED_TOLD)]
     computed = cache.fresh + cache.missed + cache.diverged
     if not computed:
         return [queue, Part("prefill_new", left, "derived", BY_TOKENS)]

@@ -6,13 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from windtunnel.agents.events import CallEnd, Chunks, EngineSample
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.diagnose import against, diagnose
-from windtunnel.simulator.results.breakdown import break_down, shares
+from windtunnel.simulator.results.bottleneck import find
+from windtunnel.simulator.results.breakdown import CallTime, Part, break_down, shares
 from windtunnel.simulator.results.misses import CallCache
+from windtunnel.simulator.results.summary_model import EngineSummary, Summary
 from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.sources import load
@@ -116,7 +118,7 @@ def test_an_empty_queue_is_derived_from_scrapes_and_anything_else_is_unknown(wai
     assert names.get("first_token", "unknown") == "unknown"
     assert time.seconds == pytest.approx(8.25)
     if known:
-        assert names["prefill_new"] == "derived"
+        assert names["prefill"] == "derived"
 
 
 def test_without_scrapes_on_both_sides_nothing_is_said_of_the_queue():
@@ -136,7 +138,7 @@ def test_long_gaps_in_decoding_are_a_part_of_their_own():
     parts = {part.name: part.seconds for part in time.parts}
     assert parts["held_up"] == pytest.approx(1.0, abs=0.001)
     assert parts["decode"] == pytest.approx(1.0, abs=0.001)
-    assert shares([time]) == pytest.approx({"prefill_new": 5 / 7, "held_up": 1 / 7, "decode": 1 / 7}, abs=1e-3)
+    assert shares([time]) == pytest.approx({"prefill": 5 / 7, "held_up": 1 / 7, "decode": 1 / 7}, abs=1e-3)
 
 
 def test_the_slowdown_is_over_the_calls_that_both_runs_made(tmp_path):
@@ -156,3 +158,63 @@ def test_the_slowdown_is_over_the_calls_that_both_runs_made(tmp_path):
     assert itself.e2e.p50 == pytest.approx(1, rel=0.05)
     with pytest.raises(UsageError, match="a run of 12 agents: give one made with --agents 1"):
         against(tmp_path / "alone", tmp_path / "crowd")
+
+
+def test_chunks_that_are_read_at_once_do_not_make_the_others_long():
+    us = [5_000_000, *([0, 20_000] * 100)]
+    told = replace(
+        call(t_intended=0, t_sent=0, t_first=5, t_last=7, t_end=7),
+        chunks=Chunks(tuple(us), (1,) * len(us)),
+        queued_s=0.0,
+    )
+    (time,) = break_down([told], [], {})
+    assert "held_up" not in {part.name for part in time.parts}
+
+
+def summed(*reasons: str) -> Summary:
+    whole = {field.name: None for field in fields(Summary)}
+    whole |= {"invalid_reasons": reasons, "engine": EngineSummary(), "failures": {}}
+    return Summary(**whole)
+
+
+def spent(**parts: float) -> CallTime:
+    return CallTime("s", 0, 0, 0, 0.0, tuple(Part(name, seconds, "measured") for name, seconds in parts.items()))
+
+
+def waiting(**told: float) -> list[EngineSample]:
+    return [EngineSample(t=t * S, scrape_ms=1, waiting=3, **told) for t in range(4)]
+
+
+def test_a_late_client_is_named_without_another_parts_share():
+    found = find(summed("client_lag"), [spent(client=1.0, decode=9.0)], [], working_set=None, settings={})
+    assert (found.kind, found.share) == ("client", pytest.approx(0.1))
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
+def test_what_is_not_known_stays_unknown_also_where_it_is_likely_queue():
+    settings = {"scheduler_config.max_num_seqs": 4}
+    found = find(
+        summed(),
+        [spent(first_token=8.0, decode=2.0)],
+        waiting(running=4.0, kv_usage=0.2),
+        working_set=None,
+        settings=settings,
+    )
+    assert (found.kind, found.share) == ("batch", pytest.approx(0.8))
+    assert found.shares == pytest.approx({"unknown": 0.8, "decode": 0.2})
+    assert "80%" in found.evidence[-1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "told", "kind"),
+    [
+        ({}, {"running": 4.0, "kv_usage": 0.2}, "unknown"),
+        ({"scheduler_config.max_num_seqs": 64}, {"running": 4.0}, "unknown"),
+        ({"scheduler_config.max_num_seqs": 64}, {"running": 4.0, "kv_usage": 0.2}, "prefill_budget"),
+        ({"server_args.max_running_requests": 4}, {"running": 4.0, "kv_usage": 0.2}, "batch"),
+        ({}, {"running": 4.0, "kv_usage": 0.97}, "kv_capacity"),
+    ],
+)
+def test_the_budget_of_a_step_is_named_only_where_the_other_limits_are_known(settings, told, kind):
+    found = find(summed(), [spent(queue=8.0, decode=2.0)], waiting(**told), working_set=None, settings=settings)
+    assert found.kind == kind
