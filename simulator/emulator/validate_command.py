@@ -18,6 +18,9 @@ from windtunnel.simulator.emulator.validate import Validation, read, validate, v
 from windtunnel.simulator.emulator.validate_text import print_ladder, print_validation
 from windtunnel.traces.errors import UsageError
 
+EMULATED = " (emulated)"
+"""Behind the name of a run that says what an emulator did: a profile of it measures no GPU."""
+
 
 def validate_command(
     sources: Sequence[Path], *, calibrate_on: float | None, profile: Path | None, as_json: bool
@@ -54,15 +57,18 @@ def calibrate_command(runs: Sequence[Path], out: Path, *, gpu: str | None, model
         engine="vllm",
         reached=fitted.reached,
         error=Errors(fitted.in_sample, fitted.held_out, "the second half of the calls, by time", fitted.before),
-        source=tuple(
-            Source(case.id, _fingerprint(path), case.model, len(case.load.asks) if isinstance(case.load, Open) else 0)
-            for path, case in zip(runs, cases, strict=True)
-        ),
+        source=tuple(source_of(path, case) for path, case in zip(runs, cases, strict=True)),
     )
     profiles.save(profile, out)
-    print(f"{profile.gpu}: {profile.label} ({fitted.before:.1%} before)")
+    print(f"{profile.gpu}: {profile.label} ({fitted.before:.1%} with the usual constants)")
     print(f"wrote {out}", file=sys.stderr)
     return 0
+
+
+def source_of(path: Path, case: Case) -> Source:
+    """What a profile says of a run that it was fitted to."""
+    name = case.id + (EMULATED if is_run_folder(path) and not case.client_side else "")
+    return Source(name, _fingerprint(path), case.model, len(case.load.asks) if isinstance(case.load, Open) else 0)
 
 
 def _run(path: Path, gpu: str | None, model: str | None) -> Case:

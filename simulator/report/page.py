@@ -12,6 +12,7 @@ from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome
 from windtunnel.simulator.experiments.table import BARS, WORDS, change, figure, spread
 from windtunnel.simulator.report import charts
 from windtunnel.simulator.report.gather import Gathered
+from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, Summary
 from windtunnel.simulator.results.validity import in_words
@@ -36,7 +37,8 @@ def of_run(run: Gathered) -> str:
     summary = run.summary
     engine = " ".join(part for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part)
     title = f"{summary.agents} agents on {engine or 'an engine that was not named'}"
-    body = [f"<h1>{escape(title)}</h1>", _badges(summary), f'<p class="sub">{escape(str(run.path))}</p>']
+    body = [f"<h1>{escape(title)}</h1>", _badges(summary), *_whose([run.run])]
+    body.append(f'<p class="sub">{escape(str(run.path))}</p>')
     body.append(_facts([(words, _value(summary, name)) for name, words in _FACTS]))
     body.append('<h2>Over time</h2><div class="grid2">')
     body.append(_card("Output tokens a second", charts.throughput(run)))
@@ -60,6 +62,7 @@ def of_experiments(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, 
     body = [f"<h1>{escape(' beside '.join(names))}</h1>"]
     if any(outcome.emulated for outcome in outcomes):
         body.append(f'<p><span class="badge emulated">{EMULATED}</span>{escape(BARS)}</p>')
+        body += _whose(runs.values())
     metric = _first_metric(outcomes)
     turned = flips(outcomes, metric)
     body.append(f'<h2>{escape(metric)}</h2><div class="grid2">')
@@ -133,6 +136,13 @@ def _badges(summary: Summary) -> str:
         parts.append('<span class="badge invalid">not valid</span>')
         parts.append("; ".join(escape(in_words(reason)) for reason in summary.invalid_reasons))
     return f"<p>{''.join(parts)}</p>"
+
+
+def _whose(runs: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Whose figures are emulated and how far their times may be off, one line for each."""
+    told = (emulation.of_run(dict(run)) for run in runs)
+    lines = dict.fromkeys(emulation.in_words(found) for found in told if found is not None)
+    return [f"<p>{escape(line)}</p>" for line in lines if line]
 
 
 def _value(summary: Summary, name: str) -> str:

@@ -53,6 +53,9 @@ def write_page(folders: Sequence[Path], out: Path | None) -> Path:
 def _page(folders: Sequence[Path]) -> str:
     if len(folders) == 1 and (folders[0] / RUN_FILE).exists():
         return page.of_run(gather(folders[0]))
+    for folder in folders:
+        if (folder / RUN_FILE).exists():
+            raise UsageError(f"{folder} is a run: report takes one run, or experiments; `compare` takes several runs")
     outcomes = [read_outcome(folder) for folder in folders]
     runs = {
         step.runs[0]: RunFolder.open(_found(folder, step.runs[0])).run

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
+from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.clients import CLIENTS, asks, counted, weights
 from windtunnel.simulator.emulator.ladder import climb, factor, ladder
@@ -16,11 +17,14 @@ from windtunnel.simulator.emulator.measured_run import read_run
 from windtunnel.simulator.emulator.names import gpu_key, model_key, quantization_of
 from windtunnel.simulator.emulator.profile import Errors, Profile, Source, load, save
 from windtunnel.simulator.emulator.reached import usual
+from windtunnel.simulator.emulator.run_folder import read_run_folder
 from windtunnel.simulator.emulator.shipped import shipped
 from windtunnel.simulator.emulator.trial import Trial
 from windtunnel.simulator.emulator.validate import read, validate, validate_split
-from windtunnel.simulator.emulator.validate_command import validate_command
+from windtunnel.simulator.emulator.validate_command import source_of, validate_command
+from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.errors import UsageError
+from windtunnel.traces.sources import load as load_traces
 
 SHARED = Path(__file__).parents[4] / "shared" / "validation"
 needs_shared = pytest.mark.skipif(not SHARED.is_dir(), reason="no measured runs beside the repository")
@@ -172,6 +176,15 @@ def test_a_profile_is_read_as_it_was_written_and_used(tmp_path: Path) -> None:
     (tmp_path / "other.toml").write_text("a = 1\n")
     with pytest.raises(UsageError, match="is no profile"):
         load(tmp_path / "other.toml")
+
+
+def test_a_profile_of_an_emulated_run_says_so(tmp_path: Path) -> None:
+    flags = ["--virtual", "--shape", "300x20", "--agents", "2", "--calls", "24", "--no-text", "--engine"]
+    config = config_of([*flags, "emulator --gpu H200 --model llama-3.1-8b"])
+    virtual_run(config, load_traces(config.traces), tmp_path / "run")
+    source = source_of(tmp_path / "run", read_run_folder(tmp_path / "run"))
+    assert source.run == "run (emulated)"
+    assert source.calls > 10
 
 
 def test_every_published_point_can_be_served_or_says_why_not() -> None:

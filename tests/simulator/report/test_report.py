@@ -86,6 +86,7 @@ def test_a_runs_page_says_what_its_summary_says(runs, tmp_path):
     words = checked(target.read_text())
     summary = json.loads((runs["large"] / "summary.json").read_text())
     assert "emulated" in words
+    assert "uncalibrated, times +-20%" in words
     assert f"{summary['output_tokens']:,}" in words
     assert f"{summary['output_tokens_per_s']:,.0f}" in words or f"{summary['output_tokens_per_s']:,.2f}" in words
     assert f"{summary['cache_hit_ratio']:.1%}" in words
@@ -93,6 +94,11 @@ def test_a_runs_page_says_what_its_summary_says(runs, tmp_path):
     for trace in run["traces"]:
         assert trace["fingerprint"] in words
     assert "cache_config.block_size = 16" in words
+
+
+def test_several_runs_are_no_page(runs, tmp_path):
+    with pytest.raises(UsageError, match="is a run: report takes one run, or experiments"):
+        write_page([runs["large"], runs["small"]], tmp_path / "p.html")
 
 
 def test_what_is_drawn_adds_up_to_what_was_measured(runs):
@@ -126,6 +132,7 @@ def test_two_experiments_side_by_side_mark_the_steps_that_turn_round(runs, tmp_p
     html = page.of_experiments(outcomes, about)
     words = checked(html)
     assert "--gpu <other>" in words
+    assert "uncalibrated, times +-20%" in words
     assert "1 of the steps have another verdict beside" in words
     assert "What the emulated figures rest on" in words
     assert "cpu_step_ms" in words
