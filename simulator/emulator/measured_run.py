@@ -5,6 +5,7 @@ blocks, equal where blocks and everything before them are equal; `meta.json` the
 """
 
 import csv
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,14 @@ _FLAGS = (
     "long_prefill_token_threshold",
 )
 _SWITCHES = ("enforce_eager", "async_scheduling", "enable_prefix_caching")
+_OTHERWISE = {
+    "speculative_config": (None, {}),
+    "pipeline_parallel_size": (None, 1),
+    "data_parallel_size": (None, 1),
+    "enable_chunked_prefill": (None, True),
+    "cpu_offload_gb": (None, 0),
+}
+"""Arguments that change the times and are not taken over, with the values at which they do not."""
 
 
 def read_run(folder: Path) -> Case:
@@ -96,25 +105,35 @@ def _rows(folder: Path) -> Iterable[dict[str, float]]:
             # The engine's own arrival time where there is one: the client's way is not the engine's.
             arrived = row.get("queued_s") or row["arrival_s"]
             server = {"queued_s": 1.0} if row.get("queued_s") else {}
-            read.append(
-                server
-                | {
-                    "request": float(row.get("request") or number),
-                    "arrived": float(arrived),
-                    "prompt": float(row["input_tokens"]),
-                    "output": float(row["output_tokens"]),
-                    "first": float(row["first_token_s"]),
-                    "last": float(row["last_token_s"]),
-                }
-            )
+            figures = {
+                "request": float(row.get("request") or number),
+                "arrived": float(arrived),
+                "prompt": float(row["input_tokens"]),
+                "output": float(row["output_tokens"]),
+                "first": float(row["first_token_s"]),
+                "last": float(row["last_token_s"]),
+            }
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(
                 f"{path} line {number + 2} lacks a figure ({error}): it takes queued_s or arrival_s, input_tokens, "
                 "output_tokens, first_token_s and last_token_s."
             ) from error
+        _check(f"{path} line {number + 2}", figures)
+        read.append(server | figures)
+    if len({"queued_s" in row for row in read}) > 1:
+        raise UsageError(f"{path} has queued_s in some lines only: give it for all, or for none.")
     if not read:
         raise UsageError(f"{path} has no requests: give a run with some.")
     return read
+
+
+def _check(where: str, row: Mapping[str, float]) -> None:
+    if not all(map(math.isfinite, row.values())):
+        raise UsageError(f"{where} has a figure that is no number: leave the request out.")
+    if row["prompt"] < 1 or row["output"] < 1:
+        raise UsageError(f"{where} has no tokens in or out: leave the request out.")
+    if not row["arrived"] <= row["first"] <= row["last"]:
+        raise UsageError(f"{where}: its arrival, first and last token do not follow each other.")
 
 
 def _blocks(folder: Path) -> dict[float, list[int]]:
@@ -122,8 +141,13 @@ def _blocks(folder: Path) -> dict[float, list[int]]:
     if not path.is_file():
         return {}
     try:
-        lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines() if line.strip()]
-        return {float(line["request"]): [int(block) for block in line["input_blocks"]] for line in lines}
+        lines = [msgspec.json.decode(line) for line in path.read_bytes().split(b"\n") if line.strip()]
+        # Ids may be hashes of any length; only which are equal counts.
+        ids: dict[int, int] = {}
+        return {
+            float(line["request"]): [ids.setdefault(int(block), len(ids)) for block in line["input_blocks"]]
+            for line in lines
+        }
     except (OSError, msgspec.DecodeError, KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} cannot be read ({error}): a line is an object with request and input_blocks."
@@ -156,6 +180,11 @@ def _flags(folder: Path, meta: Mapping[str, Any]) -> tuple[tuple[str, ...], str,
     given = (dict(cache) if isinstance(cache, dict) else {}) | given
     if quantization is not None:
         given.setdefault("quantization", quantization)
+    for name, plain in _OTHERWISE.items():
+        if given.get(name) not in plain:
+            raise UsageError(
+                f"{folder / 'meta.json'}: {name} is {given[name]}: a recorded run with it is not modelled."
+            )
     flags = ["--gpu", gpu, "--model", model]
     for name in _FLAGS:
         if given.get(name) is not None:

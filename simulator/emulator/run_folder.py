@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from windtunnel.agents.events import CallEnd
+from windtunnel.agents.events import CallEnd, EngineSample
 from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.measured import Case, Open
 from windtunnel.simulator.emulator.names import gpu_key, model_key
@@ -45,7 +45,11 @@ def read_run_folder(path: Path, gpu: str | None = None, model: str | None = None
     """UsageError where the folder does not say enough; `gpu` and `model` say it instead."""
     folder = RunFolder.open(path)
     flags, gpu, model = _flags(path, folder.run, gpu, model)
-    calls = [event for event in folder.events() if isinstance(event, CallEnd)]
+    events = list(folder.events())
+    calls = [event for event in events if isinstance(event, CallEnd)]
+    preempted = [e.preemptions for e in events if isinstance(e, EngineSample) and e.preemptions is not None]
+    if preempted and preempted[-1] > preempted[0]:
+        raise UsageError(f"{path} had preemptions, and what they computed again is not recorded: give a calmer run.")
     usable = sorted((call for call in calls if _usable(call)), key=lambda call: (call.t_sent or 0, call.agent))
     if not usable:
         raise UsageError(f"{path} has no completed call with its times: give a run that went on for longer.")
@@ -138,6 +142,8 @@ def _flags(path: Path, run: dict[str, Any], gpu: str | None, model: str | None) 
     if known is None:
         raise UsageError(f"{path}: model {asked or 'not recorded'} is not in the table: name it with --model.")
     resolved = about.get("resolved") or {}
+    if about.get("speculation") or resolved.get("speculative_config.method"):
+        raise UsageError(f"{path} speculated, and which drafts were accepted is not recorded: give a run without.")
     flags = ["--gpu", found, "--model", known]
     quantization = quantization or resolved.get("model_config.quantization")
     if quantization:

@@ -7,6 +7,7 @@ import numpy as np
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.calibrate import fit_groups
+from windtunnel.simulator.emulator.constants import Constants, replaced
 from windtunnel.simulator.emulator.measured import Case, Cases, Closed, Skipped, read_table
 from windtunnel.simulator.emulator.measured_run import is_run, read_run
 from windtunnel.simulator.emulator.profile import Profile
@@ -48,7 +49,12 @@ def read(sources: Sequence[Path]) -> Cases:
                         raise
                     skipped.append(Skipped(path.name, str(error)))
             else:
-                rows, left = read_table(path)
+                try:
+                    rows, left = read_table(path)
+                except UsageError as error:
+                    if path == source:
+                        raise
+                    rows, left = [], [Skipped(path.name, str(error))]
                 cases += rows
                 skipped += left
     return cases, skipped
@@ -57,7 +63,11 @@ def read(sources: Sequence[Path]) -> Cases:
 def validate(cases: Sequence[Case], skipped: Sequence[Skipped], profile: Profile | None = None) -> Validation:
     """Every case with the constants of its GPU's row, or of the profile where that is its GPU's."""
     trials, left = _trials(cases)
-    points = [point for trial in trials for point in _points(trial, _of_profile(trial.case, profile))]
+    points: list[Point] = []
+    for trial in trials:
+        mine = _points(trial, *_of_profile(trial.case, profile))
+        points += mine
+        left += _without(trial, mine)
     return summed(points, [*skipped, *left])
 
 
@@ -76,7 +86,9 @@ def validate_split(cases: Sequence[Case], skipped: Sequence[Skipped], share: flo
         unknown: list[Skipped] = []
         for trial in part:
             if trial.case.gpu in constants:
-                points += _points(trial, constants[trial.case.gpu])
+                mine = _points(trial, constants[trial.case.gpu])
+                points += mine
+                unknown += _without(trial, mine)
             else:
                 unknown.append(Skipped(trial.case.id, f"no row of {trial.case.gpu} is among those fitted."))
         halves.append(summed(points, [*skipped, *left, *unknown] if part is outside else []))
@@ -100,8 +112,8 @@ def _trials(cases: Sequence[Case]) -> tuple[list[Trial], list[Skipped]]:
     return trials, skipped
 
 
-def _points(trial: Trial, reached: Reached | None) -> list[Point]:
-    emulated, measured = trial.emulated(reached), trial.case.measured
+def _points(trial: Trial, reached: Reached | None, figures: Constants | None = None) -> list[Point]:
+    emulated, measured = trial.emulated(reached, figures), trial.case.measured
     return [
         Point(trial.case.id, metric, measured[metric], value, value / measured[metric] - 1)
         for metric, value in emulated.items()
@@ -109,8 +121,16 @@ def _points(trial: Trial, reached: Reached | None) -> list[Point]:
     ]
 
 
-def _of_profile(case: Case, profile: Profile | None) -> Reached | None:
-    return profile.reached if profile is not None and profile.gpu == case.gpu else None
+def _without(trial: Trial, points: list[Point]) -> list[Skipped]:
+    """What was measured and is in no point."""
+    missing = trial.case.measured.keys() - {point.metric for point in points}
+    return [Skipped(trial.case.id, f"{metric} cannot be emulated for this load.") for metric in sorted(missing)]
+
+
+def _of_profile(case: Case, profile: Profile | None) -> tuple[Reached | None, Constants | None]:
+    if profile is None or profile.gpu != case.gpu:
+        return None, None
+    return profile.reached, replaced(profile.figures)
 
 
 def summed(points: list[Point], skipped: list[Skipped]) -> Validation:
