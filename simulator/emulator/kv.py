@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.rhythm import Beat, Meet, Rhythm
 from windtunnel.simulator.emulator.runs import RunPool
 
 if TYPE_CHECKING:
@@ -39,6 +40,10 @@ class KvCache:
         self._watermark = int(limits.watermark * limits.num_gpu_blocks)
         self._lookahead = limits.lookahead
         self._drops = limits.drops_last_block
+        self.beat: Beat | None = None
+        """Of requests whose blocks are only counted."""
+        self.meets: Meet = _nobody
+        """Told whose blocks, from which on and up to which, are about to become findable."""
 
     # One request.
 
@@ -94,6 +99,7 @@ class KvCache:
         full = tokens // self._size
         known = request.cached_blocks
         if full > known:
+            self._meet(request, known, full)
             self.pool.cache(request.blocks[known:full], request.hashes[known:full])
             request.cached_blocks = full
 
@@ -110,6 +116,49 @@ class KvCache:
         size = self._size
         return len(request.blocks) * size - self._lookahead, NEVER, (request.cached_blocks + 1) * size
 
+    # Requests whose blocks are only counted while they decode.
+
+    @property
+    def beats(self) -> bool:
+        """Whether blocks come and go at equal distances, so that they can be."""
+        return self.pool.caching and not self._lookahead
+
+    def rhythm(self, request: Request, number: int, depth: int) -> Rhythm | None:
+        """How its blocks come and go after step `number`, with `depth` steps in flight; None where it is too early."""
+        del depth
+        taken = number + len(request.blocks) * self._size + 1 - request.computed
+        return Rhythm(1, taken, 0, -1, 0, self.tip(request), offset=request.computed - number)
+
+    def tip(self, request: Request) -> int:
+        """Key of the last findable block, or what stands for it before the first."""
+        cached = request.cached_blocks
+        return request.hashes[cached - 1] if cached else request.seed
+
+    def follows(self, request: Request) -> bool:
+        """Whether its next block may be findable before it is full: another has, or had, the same tokens."""
+        return self._known_after(request, request.cached_blocks)
+
+    def _known_after(self, request: Request, cached: int) -> bool:
+        key = request.foreseen(cached)
+        return key is not None and self.pool.knows(key)
+
+    def shed(self, request: Request, processed: int) -> None:
+        """Give back what no step after `processed` tokens reads."""
+
+    def repay(self, request: Request, processed: int) -> None:
+        """The same where it was counted before."""
+
+    def catch_up(self, request: Request, main: int, processed: int, final: int) -> None:
+        """Book what was counted: room for `main` tokens, of which `processed` have returned and `final` are final."""
+        del processed
+        request.blocks += self.pool.draw(-(-main // self._size) - len(request.blocks))
+        self.cache(request, final)
+
+    def _meet(self, request: Request, known: int, full: int) -> None:
+        """The blocks from `known` to `full` are about to become findable."""
+        if self.beat is not None and self.beat.tips:
+            self.meets(request, known, full)
+
     def free(self, request: Request) -> None:
         self.pool.release_from_end(request.blocks)
         request.blocks = []
@@ -118,3 +167,7 @@ class KvCache:
     def _needed(self, tokens: int) -> int:
         """Blocks for `tokens` tokens and the lookahead behind them."""
         return -(-min(tokens + self._lookahead, self._longest) // self._size)
+
+
+def _nobody(_request: Request, _known: int, _full: int) -> None:
+    """Nobody's blocks are only counted."""

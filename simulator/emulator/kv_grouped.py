@@ -2,12 +2,14 @@
 
 from typing import TYPE_CHECKING
 
+from windtunnel.simulator.emulator.blocks import NULL_BLOCK
 from windtunnel.simulator.emulator.kv import Hit, KvCache
-from windtunnel.simulator.emulator.kv_groups import Table
+from windtunnel.simulator.emulator.kv_groups import FullGroup, Table, WindowGroup
 from windtunnel.simulator.emulator.kv_hybrid import Groups
 from windtunnel.simulator.emulator.kv_mamba import AlignedGroup
 from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.rhythm import Rhythm
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.step import Limits
@@ -39,6 +41,9 @@ class GroupedKv(KvCache):
         self._batched = limits.max_num_batched_tokens
         self._chunk = min(self._batched, limits.long_prefill_token_threshold or self._batched)
         self._in_flight = 0
+        self._windows = [place for place, group in enumerate(self._all) if isinstance(group, WindowGroup)]
+        self._full = next((place for place, group in enumerate(self._all) if type(group) is FullGroup), 0)
+        self._even = self._is_even()
 
     # One request.
 
@@ -109,6 +114,83 @@ class GroupedKv(KvCache):
         held = self._held[request]
         return held.room, held.keep, held.until
 
+    # Requests whose blocks are only counted while they decode.
+
+    @property
+    def beats(self) -> bool:
+        return self._even and super().beats
+
+    def _is_even(self) -> bool:
+        """Full attention and windows of one length, all with the same blocks, and what is generated kept in one."""
+        full = [group for group in self._all if type(group) is FullGroup]
+        windows = [self._all[place] for place in self._windows]
+        shapes = {(group.size, group.rules.unit) for group in self._all}
+        return (
+            bool(full)
+            and len(full) + len(windows) == len(self._all)
+            and shapes == {(self._size, self._size)}
+            and len({group.group.window for group in windows}) <= 1
+            and not any(group.drops for group in self._all)
+            and self._groups.rules.retention == 0
+        )
+
+    def rhythm(self, request: Request, number: int, depth: int) -> Rhythm | None:
+        tables, size, groups = self._held[request].tables, self._size, self._all
+        gives = len(self._windows)
+        offset = request.computed - number
+        taken = len(tables[0].blocks) * size + 1 - offset
+        rhythm = Rhythm(len(tables), taken, gives, -1, 0, self.tip(request), offset=offset)
+        if gives:
+            first, kept = tables[self._windows[0]].retired, 0
+            for place in self._windows:
+                table = tables[place]
+                # Past the prompt's end nothing of a window is kept.
+                if table.cached < (request.prompt_tokens - 1) // size or table.retired != first:
+                    return None
+                last = groups[place].last_kept(table)
+                kept = max(kept, last + 1 - first)
+            rhythm.shed_at = (first + 1) * size + groups[self._windows[0]].group.window - 1 + depth - offset
+            # One that is far off is waited for by itself, too.
+            rhythm.sheds = max(kept, int(rhythm.shed_at > number + size))
+        return rhythm
+
+    def tip(self, request: Request) -> int:
+        cached = self._held[request].tables[self._full].cached
+        return request.hashes[cached - 1] if cached else request.seed
+
+    def follows(self, request: Request) -> bool:
+        return self._known_after(request, self._held[request].tables[self._full].cached)
+
+    def shed(self, request: Request, processed: int) -> None:
+        tables = self._held[request].tables
+        for place in self._windows:
+            self._all[place].retire(tables[place], processed)
+
+    def repay(self, request: Request, processed: int) -> None:
+        tables = self._held[request].tables
+        for place in self._windows:
+            group, table = self._all[place], tables[place]
+            stop, blocks = group.unseen(processed) // self._size, table.blocks
+            stop = min(stop, len(blocks))
+            if stop > table.retired:
+                self.pool.repay(blocks[table.retired : stop])
+                blocks[table.retired : stop] = [NULL_BLOCK] * (stop - table.retired)
+                table.retired = stop
+
+    def catch_up(self, request: Request, main: int, processed: int, final: int) -> None:
+        held, wanted = self._held[request], -(-main // self._size)
+        self.repay(request, processed)
+        for place in self._windows:
+            table, stop = held.tables[place], self._all[place].unseen(processed) // self._size
+            if stop > len(table.blocks):
+                # Taken and given back since.
+                table.blocks += [NULL_BLOCK] * (stop - len(table.blocks))
+                table.retired = stop
+        for table in held.tables:
+            table.blocks += self.pool.draw(wanted - len(table.blocks))
+        self._offer(request, held, final)
+        self._settle(held)
+
     def tables(self, request: Request) -> list[Table]:
         """A running request's blocks in each group."""
         return self._held[request].tables
@@ -143,6 +225,9 @@ class GroupedKv(KvCache):
     def _offer(self, request: Request, held: Held, tokens: int) -> None:
         if not self.pool.caching:
             return
+        known, full = held.tables[self._full].cached, tokens // self._size
+        if self._even and full > known:
+            self._meet(request, known, full)
         prompt, junction, hashes = request.prompt_tokens, self._junctions.get(request, 0), request.hashes
         boundaries = self._groups.resumes(prompt)
         if junction:

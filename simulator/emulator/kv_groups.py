@@ -201,6 +201,11 @@ class FullGroup:
     def retire(self, table: Table, processed: int) -> None:
         """Give back what no step after `processed` tokens reads."""
 
+    def last_kept(self, table: Table) -> int:
+        """Place of the last block that the prefix cache knows, of those not given back; -1 without."""
+        blocks, key_of = table.blocks, self.pool.key_of
+        return next((at for at in range(len(blocks) - 1, table.retired - 1, -1) if key_of(blocks[at]) is not None), -1)
+
     def free(self, table: Table) -> None:
         blocks = table.blocks
         self.pool.release_from_end([block for block in blocks if block != NULL_BLOCK] if self.sparse else blocks)

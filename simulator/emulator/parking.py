@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from windtunnel.simulator.emulator.course import Course, Growth
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Step
+from windtunnel.simulator.emulator.tally import Tally
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.scheduler import Scheduler
@@ -53,6 +54,9 @@ class Parking:
         """Step number to those of which it fills a block when it returns."""
         self._growth = Growth()
         """Of `context`, with speculation."""
+        counts = self._parks and scheduler.kv.beats and not self._drafts
+        self.tally = Tally(scheduler, self, self._depth) if counts else None
+        """Of those whose blocks are only counted."""
 
     # Within a step's decision.
 
@@ -64,6 +68,12 @@ class Parking:
         if self.count and self._cuts(left, threshold, slots):
             self.rouse()
             return self._scheduler.running, budget
+        if self.tally is not None:
+            met = self.tally.walk(number, looks)
+            if met is None:
+                self.rouse()
+                return self._scheduler.running, budget
+            looks = met
         return (sorted([*self.awake, *looks], key=_order) if looks else self.awake), left
 
     def _begin(self, number: int) -> list[Request]:
@@ -76,7 +86,16 @@ class Parking:
             if not request.parked or request.alarm != number:
                 continue
             request.alarm = -1
-            self._settle(request)
+            if (rhythm := request.rhythm) is not None and self.tally is not None and number < request.wakes_at:
+                if rhythm.rises_at == number:
+                    request.rising = False
+                    self._rising -= 1
+                if rhythm.shed_at == number:
+                    looks.append(request)
+                else:
+                    self.tally.remind(request, rhythm)
+                continue
+            self.update(request)
             if number < request.wakes_at:
                 looks.append(request)
                 if request.rising and request.computed >= self._limits.window:
@@ -91,7 +110,7 @@ class Parking:
     def looked(self, request: Request, number: int) -> None:
         """Its blocks were seen to in step `number`: it goes on."""
         if request.course is None:
-            self._await(request, number + 1 + self._quiet(request, request.wakes_at - number - 1))
+            self.wait(request, number + 1 + self._quiet(request, request.wakes_at - number - 1))
         else:
             self._follow(request, request.course, number)
 
@@ -103,7 +122,7 @@ class Parking:
     def offer(self, request: Request, number: int) -> None:
         """Step `number` returns, and such a block becomes findable."""
         request.returns_at = -1
-        self._settle(request)
+        self.update(request)
         self._scheduler.kv.cache(request, request.computed - request.placeholders)
         assert request.course is not None
         self._follow(request, request.course, number + self._depth - 1)
@@ -125,7 +144,9 @@ class Parking:
         running = self._scheduler.running
         for request in running:
             if request.parked:
-                self._settle(request)
+                self.update(request)
+                if request.rhythm is not None and self.tally is not None:
+                    self.tally.write(request, leaves=True)
                 self._show(request)
                 if step is not None and before is not None and request.order < before.order:
                     step.add(request, self._width, self._drafts)
@@ -137,9 +158,13 @@ class Parking:
         self._calendar.clear()
         self._returns.clear()
         self._growth.clear()
+        if self.tally is not None:
+            self.tally.beat.clear()
 
     def book(self, step: Step) -> None:
         """The step is decided: the parked ones are part of it, and who has become steady joins them."""
+        if self.tally is not None:
+            self.tally.decided()
         count = self.count
         if count:
             step.sequences += count
@@ -160,7 +185,9 @@ class Parking:
             full = request.placeholders == self._depth * self._width
             if full and request.steady >= _STEADY and request.proposes is None:
                 ahead = self._chart(request, step.number) if self._drafts else self._ahead(request)
-                quiet = ahead if self._drafts else self._quiet(request, ahead)
+                if self.tally is not None and ahead >= _WORTH:
+                    request.rhythm = self._scheduler.kv.rhythm(request, step.number, self._depth)
+                quiet = ahead if request.rhythm is not None or self._drafts else self._quiet(request, ahead)
                 if quiet >= _WORTH:
                     self._park(request, step.number, ahead, quiet)
 
@@ -173,7 +200,7 @@ class Parking:
     def leave(self, request: Request) -> None:
         """It no longer runs, or is about to be changed from outside: it is brought up to date and awake no more."""
         if request.parked:
-            self._settle(request)
+            self.update(request)
             self._wake(request)
         self.awake.remove(request)
 
@@ -181,7 +208,7 @@ class Parking:
         """Bring a request up to date, or all and the counters with them; they stay parked."""
         for one in self._scheduler.running if request is None else (request,):
             if one.parked:
-                self._settle(one)
+                self.update(one)
                 self._note(one)
 
     def _park(self, request: Request, number: int, ahead: int, quiet: int) -> None:
@@ -197,8 +224,10 @@ class Parking:
             self.windowed += window + self._drafts if self._drafts else min(request.computed, window)
             request.rising = request.computed < window
             self._rising += request.rising
-        if request.course is None:
-            self._await(request, number + 1 + quiet)
+        if request.rhythm is not None and self.tally is not None:
+            self.tally.count(request, request.rhythm)
+        elif request.course is None:
+            self.wait(request, number + 1 + quiet)
         else:
             self._growth.add(number + 1, request.course.growth(1))
             self._follow(request, request.course, number)
@@ -208,7 +237,7 @@ class Parking:
         done = number - course.start + 1
         room, kept, until = self._scheduler.kv.bounds(request)
         look = min(course.look(done, room, kept, until), course.last)
-        self._await(request, number - done + look)
+        self.wait(request, number - done + look)
         if self._depth > 1:
             full = course.full(done, until)
             # What was in flight before it was parked is walked through when it returns.
@@ -216,11 +245,11 @@ class Parking:
                 request.returns_at = step
                 self._returns.setdefault(step, []).append(request)
 
-    def _await(self, request: Request, number: int) -> None:
+    def wait(self, request: Request, number: int) -> None:
         request.alarm = number
         self._calendar.setdefault(number, []).append(request)
 
-    def _settle(self, request: Request) -> None:
+    def update(self, request: Request) -> None:
         """Book what happened to a parked request since it was last looked at."""
         scheduler, width = self._scheduler, self._width
         scheduled = scheduler.counters.steps - request.scheduled_from
@@ -254,6 +283,8 @@ class Parking:
 
     def _wake(self, request: Request) -> None:
         """Out of the parked ones, at the end of the last scheduled step; it has been settled."""
+        if request.rhythm is not None and self.tally is not None:
+            self.tally.write(request, leaves=True)
         self.count -= 1
         window = self._limits.window
         if request.course is not None:

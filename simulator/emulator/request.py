@@ -9,6 +9,7 @@ from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.course import Course
+    from windtunnel.simulator.emulator.rhythm import Rhythm
 
 _AHEAD = 512
 """So many output tokens ahead are hashed, where there are that many."""
@@ -48,6 +49,7 @@ class Request:
         "accepts",
         "alarm",
         "arrival",
+        "beats",
         "block_size",
         "blocks",
         "cached_blocks",
@@ -79,6 +81,7 @@ class Request:
         "reason",
         "returned_from",
         "returns_at",
+        "rhythm",
         "rising",
         "scheduled_at",
         "scheduled_from",
@@ -158,6 +161,9 @@ class Request:
         """Numbers of the first steps that are not booked as scheduled, as returned, in `steps` and `counts`."""
         self.course: Course | None = None
         """With drafts: how it goes on."""
+        self.rhythm: Rhythm | None = None
+        """When it takes and gives back blocks, where that is counted only, and at which places of the beat."""
+        self.beats: tuple[int, ...] = ()
         self.steps: list[int] = []
         """Numbers of the steps that returned tokens, where that is kept, and how many each."""
         self.counts: list[int] = []
@@ -186,6 +192,12 @@ class Request:
         ids = self._rest if done < prompt else []
         ids = ids + self.script.tokens(max(done - prompt, 0), stop - prompt)
         self.hashes += chain_hashes(np.array(ids, dtype=np.uint32), size, self.hashes[-1] if self.hashes else self.seed)
+
+    def foreseen(self, block: int) -> int | None:
+        """Hash of a block that is not full yet; None where the request ends before."""
+        if block >= len(self.hashes):
+            self._hash()
+        return self.hashes[block] if block < len(self.hashes) else None
 
     def accepted(self, drafted: int) -> int:
         """How many of the drafts for the next output tokens are accepted."""

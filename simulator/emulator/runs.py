@@ -8,7 +8,7 @@ from its end. A run is cut where a prompt parts from it and put together again w
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 _SHORT = 64
 """Windows hold fewer blocks. Longer stretches are of full attention, whose keys are chained: equal ends will do."""
@@ -48,6 +48,13 @@ class RunPool:
         self._ring = Run([], [], 0, found=False)
         """The free queue is a ring of runs through this empty one; the next to be taken is behind it."""
         self._link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
+        # What was counted with `ahead` and is not booked.
+        self._owes = False
+        self._level = self._peak = 0
+        self._spare: list[int] = []
+        """Blocks taken for those that count ahead and have not drawn them."""
+        self.lender: Callable[[], None] = _nobody
+        """Makes those that count ahead give back what they owe to `repay`."""
 
     @property
     def usage(self) -> float:
@@ -56,6 +63,7 @@ class RunPool:
 
     @property
     def cached_blocks(self) -> int:
+        self._pay()
         return len(self._first) + sum(len(twins) for twins in self._twins.values())
 
     def find(self, hashes: Sequence[int], most: int) -> list[int]:
@@ -63,6 +71,8 @@ class RunPool:
         found: list[int] = []
         if not self.caching:
             return found
+        if self._owes:
+            self._pay()
         most = min(most, len(hashes))
         while (at := len(found)) < most:
             block = self._first.get(hashes[at])
@@ -81,7 +91,13 @@ class RunPool:
 
     def get(self, key: int) -> int | None:
         """The block that a lookup of this hash finds."""
+        if self._owes:
+            self._pay()
         return self._first.get(key) if self.caching else None
+
+    def knows(self, key: int) -> bool:
+        """Whether a block may be found by this hash; one that is counted as taken may still be."""
+        return key in self._first
 
     def key_of(self, block: int) -> int | None:
         """The hash that finds a block."""
@@ -96,6 +112,8 @@ class RunPool:
 
     def forget(self, block: int) -> None:
         """A block is no longer findable."""
+        if self._owes:
+            self._pay()
         run = self._run[block]
         if run is None or not run.keys:
             return
@@ -123,6 +141,8 @@ class RunPool:
 
     def hold(self, blocks: Iterable[int]) -> None:
         """One more holder for each of `blocks`; those that were free leave the queue."""
+        if self._owes:
+            self._pay()
         whole = blocks if isinstance(blocks, list) else list(blocks)
         at = 0
         while at < len(whole):
@@ -142,6 +162,8 @@ class RunPool:
         """`wanted` blocks from the front of the free queue; what they cached is evicted."""
         if wanted > self.free_count:
             raise ValueError("the pool has fewer free blocks than were asked for")
+        if self._owes:
+            self._pay()
         self.free_count -= wanted
         taken: list[int] = []
         while (left := wanted - len(taken)) > 0:
@@ -165,6 +187,8 @@ class RunPool:
 
     def release_from_end(self, order: list[int]) -> None:
         """The same for a request's blocks as they stand, first first."""
+        if self._owes:
+            self._pay()
         runs, end = self._run, len(order)
         bare: list[int] = []
         freed: list[list[Run]] = []
@@ -222,6 +246,53 @@ class RunPool:
             run.blocks.append(block)
             run.keys.append(key)
 
+    # Blocks that come and go unnamed.
+
+    def ahead(self, net: int, peak: int) -> None:
+        """`net` more blocks are in use, and `peak` more were on the way there: so far the free queue was taken from.
+
+        Those given back meanwhile have no key, so that they are the next to be taken.
+        """
+        self._peak = max(self._peak, self._level + peak)
+        self._level += net
+        self.free_count -= net
+        self._owes = True
+
+    def draw(self, wanted: int) -> list[int]:
+        """`wanted` of the blocks counted with `ahead`, for one who did."""
+        if self._owes:
+            self._pay()
+        if wanted > len(self._spare):
+            self.lender()
+        drawn = self._spare[-wanted:] if wanted else []
+        del self._spare[len(self._spare) - len(drawn) :]
+        assert len(drawn) == wanted
+        return drawn
+
+    def repay(self, blocks: list[int]) -> None:
+        """Blocks without a key that are in use no more, as was counted with `ahead`."""
+        self._spare += blocks
+
+    def _pay(self) -> None:
+        if not self._owes:
+            return
+        level, peak = self._level, self._peak
+        self._owes = False
+        self._level = self._peak = 0
+        self.free_count += level
+        spare = self._spare
+        if peak:
+            spare += self.take(peak)
+        back = peak - level
+        if back > len(spare):
+            self.lender()
+        if back:
+            bare = spare[-back:]
+            assert len(bare) == back
+            del spare[-back:]
+            self.free_count += back
+            self._link(self._ring, Run(bare, [], 0, found=False))
+
     def reset(self) -> bool:
         """Forget everything cached; refused while any block is held."""
         if self.free_count != self.count - 1:
@@ -237,6 +308,7 @@ class RunPool:
 
     def free_order(self) -> list[int]:
         """The free queue, front first."""
+        self._pay()
         order: list[int] = []
         run = self._ring.after
         while run is not self._ring:
@@ -313,3 +385,7 @@ class RunPool:
     def _unlink(run: Run) -> None:
         run.before.after, run.after.before = run.after, run.before
         run.before = run.after = run
+
+
+def _nobody() -> None:
+    """Nobody counts ahead."""

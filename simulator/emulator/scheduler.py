@@ -79,6 +79,8 @@ class Scheduler:
         threshold = limits.long_prefill_token_threshold if crowd > 1 else 0
         budget, preempted = self._schedule_running(step, limits.max_num_batched_tokens, threshold)
         step.resumes = bool(step.requests) or bool(self.parking and self.parking.count)
+        if self.parking is not None and self.parking.tally is not None:
+            self.parking.tally.passed()
         if not preempted:
             if self.loading:
                 budget = self._schedule_loaded(step, budget, threshold)
@@ -113,7 +115,7 @@ class Scheduler:
             tokens = request.append(min(1 + accepted, request.ends - len(request.output)))
             if current:
                 request.placeholders -= len(tokens)
-                if self.asynchronous:
+                if self.asynchronous and request.rhythm is None:
                     self.kv.cache(request, request.computed - request.placeholders)
             if first:
                 held = min(self.kv.cached(request), request.prompt_tokens)
@@ -175,6 +177,14 @@ class Scheduler:
         index = 0
         while index < len(walk) and budget > slots:
             request = walk[index]
+            if parking is not None and parking.tally is not None and parking.count:
+                if parking.tally.passes(request, step.number):
+                    index += 1
+                    continue
+                if request.rhythm is not None:
+                    parking.rouse(step, request)
+                    walk, index = self.running, self.running.index(request)
+                    budget = whole - sum(step.counts) - slots * len(step.counts)
             index += 1
             in_flight = request.placeholders
             # Asynchronous: a step that already runs brings this request's last token, even if it rejects all drafts.
@@ -218,9 +228,12 @@ class Scheduler:
 
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
         waiting, limits, slots = self.waiting, self.limits, self.limits.draft_slots
+        tally = self.parking.tally if self.parking is not None else None
         skipped: list[Request] = []
         while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
+            if tally is not None:
+                tally.found(request)
             found = self.kv.find(request)
             if found.waits:
                 skipped.append(waiting.popleft())

@@ -1,0 +1,131 @@
+"""Blocks that parked requests take and give back while they decode: counted at each step, booked when somebody looks.
+
+A request that decodes takes a block in every group each time it has filled one, and gives back one of each windowed
+group as often. So its events recur with the length of a block, and those of all parked requests together are one sum
+for each step number modulo that length. What the pool loses and gains is told to it as a count (`RunPool.ahead`); which
+blocks they were, and what became findable, is written down when a request ends, or when a prompt could be found to go
+on where it stands (`meet`).
+"""
+
+from collections.abc import Callable
+
+from windtunnel.simulator.emulator.request import Request
+
+
+class Rhythm:
+    """When one parked request takes and gives back blocks, as numbers of steps."""
+
+    __slots__ = ("gives", "offset", "rises_at", "shed_at", "sheds", "taken", "takes", "tip")
+
+    def __init__(
+        self, takes: int, taken: int, gives: int, shed_at: int, sheds: int, tip: int, *, offset: int = 0
+    ) -> None:
+        self.takes = takes
+        """Blocks taken at once."""
+        self.taken = taken
+        """The first step that takes some."""
+        self.gives = gives
+        """Blocks given back at once, 0 without windows."""
+        self.shed_at = shed_at
+        """The first step that gives some back."""
+        self.sheds = sheds
+        """So many times they have to be given back at their very step, because they stay findable."""
+        self.tip = tip
+        """Key of the last findable block."""
+        self.offset = offset
+        """Tokens that there is room for in a step, less the step's number."""
+        self.rises_at = -1
+        """The step in which its context has become as long as the window."""
+
+
+class Beat:
+    """What happens to the blocks of all parked requests in a step, by its number modulo the block's size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.tips: dict[int, list[Request]] = {}
+        """Whose findable blocks end with a key."""
+        self.followers: set[Request] = set()
+        """Those whose next tokens are findable already, because others have had the same."""
+        self._members: list[dict[Request, list[int]]] = [{} for _ in range(size)]
+        self._sums: list[tuple[int, int] | None] = [(0, 0)] * size
+
+    def takes(self, request: Request, step: int, blocks: int) -> None:
+        """From `step` on it takes so many blocks each time."""
+        self._add(request, step, 1, blocks)
+
+    def gives(self, request: Request, step: int, blocks: int) -> None:
+        """From `step` on it gives so many back each time."""
+        self._add(request, step, 0, blocks)
+
+    def leave(self, request: Request) -> None:
+        for place in request.beats:
+            self._members[place].pop(request, None)
+            self._sums[place] = None
+        request.beats = ()
+
+    def members(self, number: int) -> dict[Request, list[int]]:
+        """Whose blocks change in a step: given back, then taken."""
+        return self._members[number % self.size]
+
+    def sums(self, number: int) -> tuple[int, int]:
+        """By how much a step's events lessen the free blocks, and by how much at most on the way there."""
+        place = number % self.size
+        sums = self._sums[place]
+        if sums is None:
+            level = peak = 0
+            members = self._members[place]
+            for request in sorted(members, key=_order):
+                given, taken = members[request]
+                level += taken - given
+                peak = max(peak, level)
+            sums = self._sums[place] = level, peak
+        return sums
+
+    # Who stands where.
+
+    def stand(self, request: Request, tip: int, *, follows: bool) -> None:
+        self.tips.setdefault(tip, []).append(request)
+        if follows:
+            self.followers.add(request)
+
+    def move(self, request: Request, tip: int) -> None:
+        """It no longer stands there."""
+        there = self.tips[tip]
+        there.remove(request)
+        if not there:
+            del self.tips[tip]
+        self.followers.discard(request)
+
+    def met(self, request: Request, known: int, full: int) -> list[Request]:
+        """Who stands somewhere behind one of the first blocks of a prompt, from `known` to `full`.
+
+        Who follows others may have come further than he stands, so that it is looked for from the beginning.
+        """
+        tips, hashes = self.tips, request.hashes
+        start = 0 if self.followers else known
+        keys = hashes[start - 1 : full - 1] if start else [request.seed, *hashes[: full - 1]]
+        if tips.keys().isdisjoint(keys):
+            return []
+        return [one for key in keys if key in tips for one in tips[key] if one is not request]
+
+    def clear(self) -> None:
+        self.tips.clear()
+        self.followers.clear()
+        for members in self._members:
+            members.clear()
+        self._sums = [(0, 0)] * self.size
+
+    def _add(self, request: Request, step: int, kind: int, blocks: int) -> None:
+        place = step % self.size
+        self._members[place].setdefault(request, [0, 0])[kind] += blocks
+        self._sums[place] = None
+        if place not in request.beats:
+            request.beats = (*request.beats, place)
+
+
+Meet = Callable[[Request, int, int], None]
+
+
+def _order(request: Request) -> int:
+    return request.order

@@ -1,0 +1,152 @@
+"""Parked requests whose blocks are counted only: when they are told to the pool, and when they are booked.
+
+See `rhythm`. What is booked, and in which order, is what walking through every step would have booked by then.
+"""
+
+from typing import TYPE_CHECKING
+
+from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.rhythm import Beat, Rhythm
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.emulator.parking import Parking
+    from windtunnel.simulator.emulator.scheduler import Scheduler
+
+_BETWEEN, _BEHIND = -1, 1 << 62
+"""Places of the walk through the running requests: before all, behind all."""
+
+
+class Tally:
+    def __init__(self, scheduler: "Scheduler", parking: "Parking", depth: int) -> None:
+        self.beat = Beat(scheduler.limits.block_size)
+        self._scheduler = scheduler
+        self._parking = parking
+        self._kv, self._pool = scheduler.kv, scheduler.pool
+        self._window = scheduler.limits.window
+        self._depth = depth
+        self._position = _BETWEEN
+        """Who runs before this place has been part of the step being decided."""
+        self._kv.beat = self.beat
+        self._kv.meets = self._meet
+        self._pool.lender = self._repay
+
+    # Within a step's decision.
+
+    def walk(self, number: int, looks: list[Request]) -> list[Request] | None:
+        """Whom step `number` has to come to, beside those awake; None where blocks are lacking."""
+        moved = self.beat.members(number)
+        if not moved:
+            return looks
+        if looks or self._parking.awake:
+            return list(dict.fromkeys([*looks, *moved]))
+        net, peak = self.beat.sums(number)
+        if peak > self._pool.free_count:
+            return None
+        self._pool.ahead(net, peak)
+        return looks
+
+    def passes(self, request: Request, number: int) -> bool:
+        """The walk of step `number` has come to a parked request whose blocks are counted; False if some are lacking.
+
+        The walk has to tell this of every request it comes to.
+        """
+        rhythm, beat, pool = request.rhythm, self.beat, self._pool
+        self._position = request.order
+        if rhythm is None:
+            return False
+        moved = beat.members(number).get(request)
+        net = moved[1] - moved[0] if moved else 0
+        if rhythm.shed_at == number:
+            self._kv.shed(request, number + rhythm.offset - self._depth)
+            rhythm.sheds -= 1
+            if rhythm.sheds:
+                rhythm.shed_at = number + beat.size
+            else:
+                rhythm.shed_at = -1
+                beat.gives(request, number + beat.size, rhythm.gives)
+        if net > pool.free_count:
+            return False
+        if net:
+            pool.ahead(net, max(0, net))
+        if request.alarm < 0:
+            self.remind(request, rhythm)
+        return True
+
+    def passed(self) -> None:
+        """The walk is over."""
+        self._position = _BEHIND
+
+    def decided(self) -> None:
+        """The step is."""
+        self._position = _BETWEEN
+
+    def found(self, request: Request) -> None:
+        """A prompt is about to be looked up: where it goes on as parked requests do, their blocks are made findable."""
+        beat = self.beat
+        if not beat.tips:
+            return
+        pool, most = self._pool, (request.known - 1) // beat.size
+        while True:
+            length = len(pool.find(request.hashes, most))
+            if not any(self.write(one) for one in beat.met(request, length, length + 1)):
+                return
+
+    # One request.
+
+    def count(self, request: Request, rhythm: Rhythm) -> None:
+        """From now on its blocks are only counted."""
+        beat = self.beat
+        beat.takes(request, rhythm.taken, rhythm.takes)
+        if rhythm.gives and not rhythm.sheds:
+            beat.gives(request, rhythm.shed_at, rhythm.gives)
+            rhythm.shed_at = -1
+        if request.rising:
+            rhythm.rises_at = self._window + 1 - rhythm.offset
+        beat.stand(request, rhythm.tip, follows=self._kv.follows(request))
+        self.remind(request, rhythm)
+
+    def remind(self, request: Request, rhythm: Rhythm) -> None:
+        """Wait for the next step in which something happens that is not counted."""
+        number = request.wakes_at
+        if 0 <= rhythm.shed_at < number:
+            number = rhythm.shed_at
+        if request.rising and rhythm.rises_at < number:
+            number = rhythm.rises_at
+        self._parking.wait(request, number)
+
+    def _room(self, request: Request, rhythm: Rhythm) -> int:
+        """Tokens that it has room for after the last step that it was part of."""
+        return self._scheduler.counters.steps - 1 + (request.order < self._position) + rhythm.offset
+
+    def write(self, request: Request, *, leaves: bool = False) -> bool:
+        """Book the blocks of a request that were only counted; whether more of it is findable now."""
+        rhythm, beat, kv = request.rhythm, self.beat, self._kv
+        assert rhythm is not None
+        self._parking.update(request)
+        beat.move(request, rhythm.tip)
+        main = self._room(request, rhythm)
+        kv.catch_up(request, main, main - self._depth, main + 1 - self._depth)
+        before, rhythm.tip = rhythm.tip, kv.tip(request)
+        if leaves:
+            beat.leave(request)
+            request.rhythm = None
+        else:
+            beat.stand(request, rhythm.tip, follows=kv.follows(request))
+        return rhythm.tip != before
+
+    def _meet(self, request: Request, known: int, full: int) -> None:
+        """Blocks of a request are about to become findable: what those who were there before it have comes first."""
+        beat, rhythm = self.beat, request.rhythm
+        there = [(self._room(one, one.rhythm), one) for one in beat.met(request, known, full) if one.rhythm]
+        main = self._room(request, rhythm) if rhythm is not None else 0
+        for room, one in sorted(there, key=lambda entry: (-entry[0], entry[1].order)):
+            if room > main or (room == main and one.order < request.order):
+                self.write(one)
+            beat.followers.add(one)
+
+    def _repay(self) -> None:
+        """Those whose blocks are only counted give back what they do not need any more."""
+        for request in self._scheduler.running:
+            if request.rhythm is not None:
+                main = self._room(request, request.rhythm)
+                self._kv.repay(request, main - self._depth)
