@@ -30,7 +30,7 @@ def group(paths: Sequence[Path]) -> list[StepRuns]:
     for run in measured:
         groups.setdefault(runs.engine_identity(run.run), []).append(run)
     if len(groups) == 1:
-        # One configuration, measured again and again: the first run against each other one, as A against A.
+        # One configuration, measured again and again: its figures with their intervals, and nothing to compare.
         return [StepRuns(name=_name(measured[0]), runs=dict(enumerate(sorted(measured, key=lambda run: run.began))))]
     by_seed = _seeds_match(list(groups.values()))
     base = next(iter(groups.values()))[0]

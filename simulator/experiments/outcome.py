@@ -273,8 +273,13 @@ def _grid(valid: Sequence[Mapping[int, Measured]], metric: Metric) -> Any:
 
 
 def _drift(values: Any, places: Mapping[Any, int], valid: Sequence[Mapping[int, Measured]]) -> float | None:
-    """Slope of the logarithm over the runs' places, steps apart; None where fewer than six runs tell."""
+    """Slope of the logarithm over the runs' places, steps apart; None where fewer than six runs tell.
+
+    Runs in virtual time know nothing of each other: what would show is the seeds.
+    """
     measured = [runs_ for runs_ in valid if runs_]
+    if any(run.virtual for runs_ in measured for run in runs_.values()):
+        return None
     blocks = sorted({b for runs_ in valid for b in runs_})
     points = [
         (column, places[str(r[b].path)], log(values[row, column]))

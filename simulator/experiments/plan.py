@@ -131,6 +131,8 @@ def load(path: Path) -> Plan:
     """Read and check an experiment file; UsageError says what is wrong and where."""
     file = _read(path)
     if file.steps_from is not None:
+        if file.ladder or file.variants or file.grid:
+            raise UsageError(f"{path}: steps_from brings the steps; take its own ladder, variants or grid out")
         other = _read(path.parent / file.steps_from)
         file.engine = file.engine or other.engine
         file.ladder, file.variants, file.grid = other.ladder, other.variants, other.grid
@@ -189,6 +191,8 @@ def _read(path: Path) -> File:
 
 
 def _steps(path: Path, engine: Engine, file: File) -> list[Step]:
+    if engine.target and engine.env:
+        raise UsageError(f"{path}: engine.target runs already; take engine.env out")
     env, words = ({}, []) if engine.target else _split(path, engine.command)
     env |= engine.env
     steps = [
@@ -204,6 +208,10 @@ def _steps(path: Path, engine: Engine, file: File) -> list[Step]:
         if engine.target and not (change.target or change.command):
             raise UsageError(
                 f"{path}: step {change.name!r} changes flags of a server known by its URL; give it a target or command"
+            )
+        if change.target and (change.command or change.set or change.unset or change.env):
+            raise UsageError(
+                f"{path}: step {change.name!r} has a target, which runs already; take its other changes out"
             )
         before = (dict(env), list(words))
         if change.command is not None:

@@ -235,3 +235,8 @@ def test_rounding_is_no_difference_where_blocks_have_no_noise(made: Made) -> Non
     b = {b: made("b", b, 2 * b + 1, (1000.0 + 7 * b) * (1 - 3e-9), virtual=True) for b in range(3)}
     steps = [StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)]
     assert assess(steps, [SPEED], name="x").steps[1].versus_base["output_tokens_per_s"].verdict == "no_difference"
+
+
+def test_virtual_runs_have_no_drift(made: Made) -> None:
+    assert assess(ladder(made, [1.0, 1.2]), [SPEED], name="x").drift["output_tokens_per_s"] is not None
+    assert assess(ladder(made, [1.0, 1.2], virtual=True), [SPEED], name="x").drift == {"output_tokens_per_s": None}
