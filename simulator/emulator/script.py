@@ -96,6 +96,7 @@ class Words:
         if acceptance is not None:
             self.accepted = acceptance.of(digest).accepted
         self._ids: list[int] = []
+        self._drawn: list[NDArray[np.int64]] = []
         self._stop: int | None = None
 
     def natural_length(self, least: int) -> int:
@@ -109,6 +110,12 @@ class Words:
             self._extend()
         return self._ids[start:stop]
 
+    def first(self, count: int) -> NDArray[np.int64]:
+        """The first `count` tokens."""
+        while len(self._ids) < count:
+            self._extend()
+        return np.concatenate(self._drawn)[:count]
+
     def _extend(self) -> None:
         words, shares, signs = self._inventory.words, self._inventory.shares, self._inventory.signs
         chunk = len(self._ids) // _CHUNK
@@ -118,6 +125,7 @@ class Words:
         places = (rng.random(_CHUNK // 2) < 2 * _SIGN_SHARE).nonzero()[0] * 2 + 1
         if len(signs):
             drawn[places] = signs[rng.integers(0, len(signs), size=len(places))]
+        if self._stop is not None and 0 < self._stop - chunk * _CHUNK <= _CHUNK:
+            drawn[self._stop - chunk * _CHUNK - 1] = self._inventory.stop
+        self._drawn.append(drawn)
         self._ids += drawn.tolist()
-        if self._stop is not None and chunk * _CHUNK < self._stop <= len(self._ids):
-            self._ids[self._stop - 1] = self._inventory.stop

@@ -209,7 +209,7 @@ class Direct:
         )
         stream.request, stream.wanted = request, wanted
         if self._keep_text:
-            stream.spoken = self._speech.spoken(script.tokens(0, request.ends))
+            stream.spoken = self._speech.spoken(script.first(request.ends))
         return request
 
     async def close(self) -> None:

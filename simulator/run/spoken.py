@@ -5,7 +5,9 @@ look at a stream only cuts them; the pieces are those that the chunks carry, one
 """
 
 from collections.abc import Sequence
-from itertools import accumulate
+
+import numpy as np
+from numpy.typing import NDArray
 
 from windtunnel.agents.sse import TAIL_CHARS
 from windtunnel.simulator.emulator.tokenizer import Vocabulary
@@ -36,14 +38,22 @@ class Speech:
 
     def __init__(self, tokenizer: Vocabulary) -> None:
         self._tokenizer = tokenizer
-        self._pieces: dict[int, str] = {}
+        self._pieces: NDArray[np.object_] = np.empty(0, dtype=np.object_)
+        """By token id."""
+        self._lengths: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        """Characters of each piece; -1 for one that was not seen yet."""
 
-    def spoken(self, ids: Sequence[int]) -> Spoken:
-        known = self._pieces
-        try:
-            pieces = list(map(known.__getitem__, ids))
-        except KeyError:
-            for token in set(ids) - known.keys():
-                known[token] = self._tokenizer.decode([token])
-            pieces = list(map(known.__getitem__, ids))
-        return Spoken("".join(pieces), list(accumulate(map(len, pieces), initial=0)))
+    def spoken(self, ids: NDArray[np.int64]) -> Spoken:
+        if not len(ids):
+            return Spoken("", [0])
+        missing = int(ids.max()) + 1 - len(self._lengths)
+        if missing > 0:
+            self._lengths = np.concatenate((self._lengths, np.full(missing, -1)))
+            self._pieces = np.concatenate((self._pieces, np.empty(missing, dtype=np.object_)))
+        lengths = self._lengths.take(ids)
+        if lengths.min() < 0:
+            for token in np.unique(ids[lengths < 0]).tolist():
+                piece = self._pieces[token] = self._tokenizer.decode([token])
+                self._lengths[token] = len(piece)
+            lengths = self._lengths.take(ids)
+        return Spoken("".join(self._pieces.take(ids).tolist()), [0, *lengths.cumsum().tolist()])
