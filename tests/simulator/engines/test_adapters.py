@@ -1,9 +1,11 @@
 """Which engine is recognised, what is read from it, and what is said when it cannot be."""
 
+import asyncio
+
 import aiohttp
 import pytest
 
-from windtunnel.simulator.engines.base import detect, root_of
+from windtunnel.simulator.engines.base import detect, fetch, root_of
 from windtunnel.simulator.engines.emulator import Emulator
 from windtunnel.simulator.engines.external import External
 from windtunnel.simulator.engines.launch import free_port
@@ -152,3 +154,25 @@ def test_hybrid_models_match_in_larger_units_than_a_block():
     )
     assert match_unit({"block_size": "128", "cache_hit_alignment_tokens": None}) == 128
     assert match_unit({}) is None
+
+
+async def test_a_connection_that_was_kept_and_then_closed_is_opened_anew():
+    """llama-server does so after a stream; a question of ours must not fail for it."""
+    asked: list[bytes] = []
+
+    async def serve(reader, writer):
+        for _ in range(2):
+            head = await reader.readuntil(b"\r\n\r\n")
+            asked.append(head.split(b" ")[0])
+            if len(asked) == 2:  # the second question on the first connection
+                break
+            await reader.read(2)
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
+    async with aiohttp.ClientSession() as session, server:
+        assert (await fetch(session, url, {})).status == 200
+        assert (await fetch(session, url, {})).status == 200
+    assert asked == [b"POST"] * 3

@@ -1,7 +1,7 @@
-"""A real llama-server on the CPU.
+"""A real llama.cpp server on the CPU.
 
-WINDTUNNEL_LLAMA_SERVER names the binary, WINDTUNNEL_LLAMA_MODEL a small GGUF file (docs/engines.md); without them the
-test is skipped.
+WINDTUNNEL_LLAMA_SERVER is its command (the binary, or an interpreter and llama_server.py), WINDTUNNEL_LLAMA_MODEL a small
+GGUF file (docs/engines.md); without them the tests are skipped.
 """
 
 import os
