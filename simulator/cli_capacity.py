@@ -87,6 +87,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
             pace=config.pace,
             emulated=readings.emulated,
             folder=folder,
+            whose=readings.emulation,
         )
 
     cap.claim(folder, workload, step)
@@ -114,7 +115,8 @@ def _printed(found: "Capacity", *, as_json: bool) -> str:
     if as_json:
         return msgspec.json.encode(found).decode() + "\n"
     lines = [sentence(found)]
-    lines += ["EMULATED: these are the emulator's numbers, not a measured engine's"] if found.emulated else []
+    if found.emulated:
+        lines.append(f"EMULATED, not measured{': ' if found.emulation else ''}{found.emulation or ''}")
     lines += [found.evidence] if found.evidence else []
     lines += [f"note: {note}" for note in found.notes]
     lines += ["", f"{'agents':>8}  {'runs met':>8}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}"]

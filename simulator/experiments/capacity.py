@@ -13,6 +13,7 @@ from windtunnel.simulator.diagnose import diagnose
 from windtunnel.simulator.experiments.claim import mark
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
+from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.validity import in_words
@@ -53,6 +54,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """The engine may carry more: the level held at the most that was tried, or the client gave out first."""
     pace: str
     emulated: bool
+    emulation: str | None = None
+    """Whose figures they are and how far their times may be off."""
     evidence: str | None
     notes: tuple[str, ...]
     runs: str
@@ -64,6 +67,7 @@ class Readings:
 
     def __init__(self, runner: Runner, step: Step, folder: Path, seed: int, talk: Callable[[str], None]) -> None:
         self.emulated = False
+        self.emulation: str | None = None
         self._runner = runner
         self._step = step
         self._folder = folder
@@ -94,6 +98,8 @@ class Readings:
                 f"{out}: {agents} agents were done before their warm-up was; give a --duration, or more work"
             )
         self.emulated |= summary.emulated
+        if summary.emulated:
+            self.emulation = emulation.in_words(summary.engine.emulation) or None
         reading = _reading(summary, agents, seed, out)
         self._talk(f"{agents} agents, seed {seed}: {_said(summary, reading)}")
         return reading
@@ -184,7 +190,17 @@ def limit_of(edge: Edge) -> tuple[str | None, str | None, str | None]:
     return found.bottleneck.words, found.lever, evidence
 
 
-def answer(edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated: bool, folder: Path) -> Capacity:
+def answer(
+    edge: Edge,
+    traces: Sequence[Trace],
+    *,
+    slo: str,
+    pace: str,
+    emulated: bool,
+    folder: Path,
+    whose: str | None = None,
+) -> Capacity:
+    """`whose`: what emulated figures say of themselves."""
     notes = []
     limit, lever, evidence = limit_of(edge)
     lag = [reading for reading in edge.readings if CLIENT.intersection(reading.reasons)]
@@ -208,6 +224,7 @@ def answer(edge: Edge, traces: Sequence[Trace], *, slo: str, pace: str, emulated
         capped=edge.capped or late,
         pace=pace,
         emulated=emulated,
+        emulation=whose,
         notes=tuple(notes),
         runs=str(folder),
     )

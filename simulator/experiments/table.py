@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import Comparison, Figure, Outcome, StepOutcome
+from windtunnel.simulator.results.emulation import announced
 
 WIDTH = 100
 WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference", "too_noisy": "too noisy to say"}
-EMULATED = "EMULATED: these are the emulator's numbers, not a measured engine's"
 BARS = "intervals and verdicts hold between emulated runs; how far the emulator itself may be off stands in each run"
 _LABEL = 30
 
@@ -52,9 +52,16 @@ def render(outcome: Outcome) -> str:
 def _head(outcome: Outcome) -> list[str]:
     lines = [f"{outcome.name}: {len(outcome.steps)} configurations, {outcome.blocks} blocks"]
     if outcome.emulated:
-        lines.append(EMULATED)
+        for line in emulated(outcome):
+            lines += _wrapped(line, indent="")
         lines += _wrapped(BARS, indent="")
     return lines
+
+
+def emulated(outcome: Outcome) -> list[str]:
+    """Whose figures they are and how far their times may be off, once for each emulated GPU and model."""
+    told = [step.resolved["emulation"] for step in outcome.steps if step.resolved.get("emulation")]
+    return list(dict.fromkeys(map(announced, told or [None])))
 
 
 def _step(step: StepOutcome) -> list[str]:
@@ -102,6 +109,7 @@ def markdown(outcome: Outcome) -> str:
     lines = [f"# {outcome.name}", ""]
     if outcome.emulated:
         lines += ["**Emulated**: these are the emulator's numbers, not a measured engine's.", ""]
+        lines += [line for said in emulated(outcome) for line in (said, "")]
     lines += _row(["configuration", *metrics]) + _row(["---"] * (len(metrics) + 1))
     for step in outcome.steps:
         if step.failed is not None:

@@ -95,6 +95,7 @@ def test_the_command_prints_the_contracts_json(tmp_path):
     assert ran.returncode == 0, ran.stderr
     data = json.loads(ran.stdout)
     assert {"agents", "low", "high", "limit", "lever", "points"} <= data.keys()
+    assert "times +-" in data["emulation"]
     assert {"agents", "slo_share", "output_tokens_per_s", "kv_usage"} <= data["points"][0].keys()
     assert "OUTSIDE" in ran.stderr
     assert (tmp_path / "o" / "agents-0003-seed-0" / "summary.json").exists()
