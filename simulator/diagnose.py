@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.engines.levers import KINDS, lever
-from windtunnel.simulator.results import breakdown, misses, slo
+from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
 from windtunnel.simulator.results.breakdown import WORDS, CallTime
 from windtunnel.simulator.results.slowdown import Slowdown, slowdown
@@ -107,13 +107,32 @@ def _lever(engine: Any, kind: str) -> str | None:
 
 
 def against(path: Path, alone: Path) -> Slowdown:
-    """UsageError where `alone` is not a run of one agent."""
+    """UsageError where `alone` is not a run of one agent, or played the same sessions otherwise."""
     single = RunFolder.open(alone)
     if single.run.get("agents") != 1:
         raise UsageError(f"{alone} is a run of {single.run.get('agents')} agents: give one made with --agents 1")
+    together = RunFolder.open(path)
+    if not _same_work(together.run, single.run):
+        raise UsageError(f"{alone} did not replay the sessions as {path} did: give one made with the same flags")
     engine = single.run.get("engine")
     emulated = isinstance(engine, dict) and engine.get("emulated") is True
-    return slowdown(RunFolder.open(path).events(), single.events(), emulated=emulated)
+    return slowdown(together.events(), single.events(), emulated=emulated)
+
+
+def _same_work(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether traces that both have are the same ones, with outputs of the same lengths. Engines may differ."""
+    mine, theirs = (
+        {trace.get("id"): trace.get("fingerprint") for trace in run.get("traces") or () if isinstance(trace, dict)}
+        for run in (one, other)
+    )
+    dials = [
+        [run.get("history"), config.get("history"), config.get("lengths")]
+        for run in (one, other)
+        if isinstance(config := run.get("config"), dict)
+    ]
+    return all(mine[trace] == theirs[trace] for trace in mine.keys() & theirs.keys()) and all(
+        dial == dials[0] for dial in dials
+    )
 
 
 def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_json: bool) -> int:
@@ -144,7 +163,8 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
     if found.lever:
         out += paper.wrapped(f"try {found.lever}", "  > ", "    ")
     if found.emulated:
-        out.append("EMULATED: these are the emulator's numbers, not a measured engine's")
+        told = emulation.in_words(summary.engine.emulation)
+        out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
     if not found.valid:
         out += paper.wrapped(f"the run is not valid: {', '.join(summary.invalid_reasons)}", "")
     out += ["", f"{'where the time of ' + str(len(found.calls)) + ' calls went':<52}{'share':>7}{'mean':>11}"]

@@ -156,6 +156,15 @@ def test_the_slowdown_is_over_the_calls_that_both_runs_made(tmp_path):
     assert itself.work == pytest.approx(1)
     assert itself.e2e is not None
     assert itself.e2e.p50 == pytest.approx(1, rel=0.05)
+    other = replace(config_of(["--shape", "4000x90", *words[2:], "--agents", "1"]), engine=engine)
+    virtual_run(other, load(other.traces), tmp_path / "other")
+    about = tmp_path / "other" / "run.json"
+    trace = json.loads((tmp_path / "alone" / "run.json").read_text())["traces"][0]["id"]
+    about.write_bytes(
+        about.read_bytes().replace(json.loads(about.read_text())["traces"][0]["id"].encode(), trace.encode())
+    )
+    with pytest.raises(UsageError, match="did not replay the sessions as"):
+        against(tmp_path / "crowd", tmp_path / "other")
     with pytest.raises(UsageError, match="a run of 12 agents: give one made with --agents 1"):
         against(tmp_path / "alone", tmp_path / "crowd")
 
