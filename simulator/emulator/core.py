@@ -103,6 +103,8 @@ class Core:
             if step is None:
                 self._begin(ended)
                 continue
+            if self._leap(step, ended, until):
+                continue
             times += [ended] * (step.number + 1 - len(times))
             outputs = complete(step)
             self._begin(ended)
@@ -136,6 +138,43 @@ class Core:
         request.steps = []
         taken, request.taken = request.taken, len(request.output)
         return Given(ends, counts, request.output[taken:])
+
+    def _leap(self, step: Step, ended: int, until: int) -> bool:
+        """Steps that end by `until` and are made of parked requests only, one after the other; False without one.
+
+        `step` is the running one and ends at `ended`. Step objects change places instead of being made anew.
+        """
+        parking, ahead = self.scheduler.parking, self._ahead
+        last = parking.quiet_until() if parking is not None else 0
+        number, count = self.scheduler.counters.steps, parking.count if parking is not None else 0
+        if parking is None or parking.tally is None or number >= last:
+            return False
+        flying = (step,) if ahead is None else (step, ahead)
+        if any(one.requests or one.sequences != count for one in flying) or (ahead is None) == self.asynchronous:
+            return False
+        times, of, rising = self._ends, self.steptime.of, parking.rising
+        context, windowed, steps = parking.context, parking.windowed, parking.tally.steps(number)
+        times += [ended] * (step.number - len(times))
+        while number < last and ended <= until and next(steps, False):
+            times.append(ended)
+            context += count
+            windowed += rising
+            if ahead is not None:
+                step, ahead = ahead, step
+                ended += round(of(step) * 1e9)
+                decided = ahead
+            else:
+                decided = step
+            decided.number, decided.context, decided.windowed = number, context, windowed
+            if ahead is None:
+                ended += round(of(step) * 1e9)
+            number += 1
+        if number == self.scheduler.counters.steps:
+            return False
+        self._running, self._ahead, self.due = step, ahead, ended
+        self.scheduler.leapt(number, step.number, [step] if ahead is None else [step, ahead])
+        parking.context, parking.windowed = context, windowed
+        return True
 
     def _begin(self, now: int) -> None:
         step = self._ahead or self._schedule(now)

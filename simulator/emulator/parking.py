@@ -47,7 +47,8 @@ class Parking:
         self._drafts = limits.speculative_tokens
         self._width = 1 + self._drafts
         self._depth = 2 if scheduler.asynchronous else 1
-        self._rising = 0
+        self.rising = 0
+        """Parked requests whose context is shorter than the sliding window."""
         self._calendar: dict[int, list[Request]] = {}
         """Step number to those that something happens to in it; some have been woken since."""
         self._returns: dict[int, list[Request]] = {}
@@ -57,6 +58,13 @@ class Parking:
         counts = self._parks and scheduler.kv.beats and not self._drafts
         self.tally = Tally(scheduler, self, self._depth) if counts else None
         """Of those whose blocks are only counted."""
+
+    def quiet_until(self) -> int:
+        """The first step that has to be decided by walking, 0 where the next one has to be."""
+        scheduler = self._scheduler
+        if self.awake or scheduler.waiting or not self._calendar or not self.count:
+            return 0
+        return min(self._calendar)
 
     # Within a step's decision.
 
@@ -89,7 +97,7 @@ class Parking:
             if (rhythm := request.rhythm) is not None and self.tally is not None and number < request.wakes_at:
                 if rhythm.rises_at == number:
                     request.rising = False
-                    self._rising -= 1
+                    self.rising -= 1
                 if rhythm.shed_at == number:
                     looks.append(request)
                 else:
@@ -100,11 +108,11 @@ class Parking:
                 looks.append(request)
                 if request.rising and request.computed >= self._limits.window:
                     request.rising = False
-                    self._rising -= 1
+                    self.rising -= 1
             else:
                 self._wake(request)
         self.context += self._growth.at(number) if self._drafts else self.count
-        self.windowed += self._rising
+        self.windowed += self.rising
         return looks
 
     def looked(self, request: Request, number: int) -> None:
@@ -154,7 +162,7 @@ class Parking:
         if step is not None and before is not None:
             step.sort()
         self.awake = list(running)
-        self.count = self.context = self.windowed = self._rising = 0
+        self.count = self.context = self.windowed = self.rising = 0
         self._calendar.clear()
         self._returns.clear()
         self._growth.clear()
@@ -223,7 +231,7 @@ class Parking:
         if window:
             self.windowed += window + self._drafts if self._drafts else min(request.computed, window)
             request.rising = request.computed < window
-            self._rising += request.rising
+            self.rising += request.rising
         if request.rhythm is not None and self.tally is not None:
             self.tally.count(request, request.rhythm)
         elif request.course is None:
@@ -295,7 +303,7 @@ class Parking:
             self.context -= request.computed
         if window:
             self.windowed -= window + self._drafts if self._drafts else min(request.computed, window)
-            self._rising -= request.rising
+            self.rising -= request.rising
         self._show(request)
         insort(self.awake, request, key=_order)
 

@@ -145,6 +145,10 @@ class Scheduler:
         for request, count in zip(step.requests, step.counts, strict=True):
             request.in_flight -= count
 
+    def leapt(self, steps: int, returned: int, flying: list[Step]) -> None:
+        """Steps of parked requests only were decided and returned elsewhere."""
+        self.counters.steps, self.returned, self.flying = steps, returned, flying
+
     def _verify(self, step: Step, request: Request, drafts: int, *, current: bool) -> int:
         """How many of the drafts were accepted; the others' room is taken back."""
         accepted = 0 if request in step.padded else request.accepted(drafts)

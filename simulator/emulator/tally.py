@@ -3,6 +3,7 @@
 See `rhythm`. What is booked, and in which order, is what walking through every step would have booked by then.
 """
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windtunnel.simulator.emulator.request import Request
@@ -44,6 +45,17 @@ class Tally:
             return None
         self._pool.ahead(net, peak)
         return looks
+
+    def steps(self, number: int) -> Iterator[bool]:
+        """Whether there are blocks for step `number` and the next ones, in which nobody is walked through; booked."""
+        while True:
+            net, peak = self.beat.sums(number)
+            if net or peak:
+                if peak > self._pool.free_count:
+                    return
+                self._pool.ahead(net, peak)
+            yield True
+            number += 1
 
     def passes(self, request: Request, number: int) -> bool:
         """The walk of step `number` has come to a parked request whose blocks are counted; False if some are lacking.
