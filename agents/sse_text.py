@@ -41,7 +41,7 @@ class Text:
         self._join()
         if self._halves or sum(map(len, self._joined)) <= _LONG_CHARS:
             return self.whole(), ()
-        first, *more = self._joined
+        first, *more = filter(None, self._joined)
         return first, tuple(more)
 
     def _join(self) -> None:
