@@ -10,6 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.vllm
 
+# The engine computes on one core and leaves the other one to the client, which is else late and the runs not valid.
 FILE = """
 name = "prefix cache"
 [workload]
@@ -25,6 +26,7 @@ no_text = true
 [engine]
 name = "on"
 command = '''{command}'''
+env = {{ VLLM_CPU_OMP_THREADS_BIND = "0" }}
 [blocks]
 least = 3
 most = 3
