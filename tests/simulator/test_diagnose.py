@@ -63,7 +63,8 @@ def test_the_command_says_it_in_words_and_as_json(tmp_path):
     assert text.startswith("The batch limit holds this run back")
     assert "2 run, which is the limit" in text
     assert "a higher --max-num-seqs" in text
-    assert "EMULATED" in text
+    assert "EMULATED, not measured: " in text
+    assert "times +-20%" in text
     data = json.loads(subprocess.run([*command, "--json"], capture_output=True, timeout=60, check=True).stdout)
     assert data["bottleneck"]["kind"] == "batch"
     call = data["calls"][0]
