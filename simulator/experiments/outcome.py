@@ -94,8 +94,10 @@ class StepOutcome(Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str:
-        """The failure in words."""
-        return f"{'did not start again' if self.runs else 'did not start'}: {self.failed}"
+        """Why it has no runs, or no more of them, in words; empty where nothing failed."""
+        if self.failed is not None:
+            return f"{'did not start again' if self.runs else 'did not start'}: {self.failed}"
+        return "" if self.runs else "not run yet"
 
 
 class Outcome(Struct, frozen=True, kw_only=True):

@@ -67,8 +67,7 @@ def emulated(outcome: Outcome) -> list[str]:
 def _step(step: StepOutcome) -> list[str]:
     lines = [step.name if step.previous is None else f"{step.name}  (against {step.previous})"]
     lines += [f"    {text}" for text in step.changes]
-    if step.failed is not None:
-        lines += _wrapped(step.failure)
+    lines += _wrapped(step.failure)
     if not step.runs:
         return lines
     for metric, found in step.metrics.items():
@@ -112,7 +111,7 @@ def markdown(outcome: Outcome) -> str:
         lines += [line for said in emulated(outcome) for line in (said, "")]
     lines += _row(["configuration", *metrics]) + _row(["---"] * (len(metrics) + 1))
     for step in outcome.steps:
-        if step.failed is not None:
+        if step.failure:
             lines += _row([step.name, step.failure, *[""] * (len(metrics) - 1)])
         if not step.runs:
             continue

@@ -107,7 +107,7 @@ def ladder(outcome: Outcome, metric: str, *, flips: Sequence[str] = ()) -> str:
 
 def _bar(step: StepOutcome, metric: str, x: svg.Scale, y: float) -> list[str]:
     parts = [svg.text(x.start, y + 11, step.name[:64], "step")]
-    if step.failed is not None and not step.runs:
+    if not step.runs:
         return [*parts, svg.text(x.start, y + 30, step.failure[:105], "bad")]
     found = step.metrics.get(metric, Figure(None))
     versus = step.versus_previous.get(metric)

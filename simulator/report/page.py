@@ -190,9 +190,9 @@ def _steps(outcome: Outcome) -> str:
 
 def _step_row(step: StepOutcome, metrics: Sequence[str]) -> list[str]:
     name = f"<b>{escape(step.name)}</b>" + "".join(f"<small><code>{escape(c)}</code></small>" for c in step.changes)
-    if step.failed is not None and not step.runs:
+    if not step.runs:
         return [name, escape(step.failure), *[""] * (len(metrics) - 1)]
-    name += f"<small>{escape(step.failure)}</small>" if step.failed is not None else ""
+    name += f"<small>{escape(step.failure)}</small>" if step.failure else ""
     cells = [name]
     for metric in metrics:
         said = escape(spread(metric, step.metrics[metric]))

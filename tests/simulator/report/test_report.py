@@ -202,14 +202,17 @@ def test_a_step_that_failed_later_keeps_its_runs_and_experiments_need_not_share_
         StepRuns(name="base", runs=dict.fromkeys(range(3), small)),
         StepRuns(name="more", runs=dict.fromkeys(range(2), large), previous=0, failed="no <memory>"),
         StepRuns(name="most", runs={}, previous=0, failed="no <room>"),
+        StepRuns(name="later", runs={}, previous=0),
     ]
     one = assess(steps, [parse("output_tokens_per_s")], name="one")
     other = assess(steps, [parse("tpot_s.p50")], name="other")
     words = checked(page.of_experiments([one, other], {}))
     assert "did not start again: no <memory>" in words
     assert "did not start: no <room>" in words
+    assert "not run yet" in words
     for text in (render(one), markdown(one)):
         assert "did not start again: no <memory>" in text
+        assert "not run yet" in text
         assert f"{large.summary.output_tokens_per_s:,.0f}" in text
 
 
