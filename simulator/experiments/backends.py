@@ -15,6 +15,7 @@ from windtunnel.simulator.engines.launch import Launched, expand
 from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.engines.recipes import advice
 from windtunnel.simulator.experiments import runs
+from windtunnel.simulator.experiments.experiment import file_name
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.run import gpu
 from windtunnel.simulator.run.config import RunConfig
@@ -87,7 +88,6 @@ class Real:
         self._folder = folder
         self._talk = talk
         self._up: tuple[Step, Launched] | None = None
-        self._starts = 0
 
     async def identity(self, step: Step) -> str | None:
         url = await self._serve(step)
@@ -121,6 +121,12 @@ class Real:
             self._talk(f"stopping the engine of {step.name}")
             await launched.stop()
 
+    def _log_of(self, step: Step) -> Path:
+        """A file of its own for each start, numbered on where an earlier call of the command ended."""
+        folder = self._folder / "engines"
+        started = len(list(folder.glob("*.log"))) if folder.is_dir() else 0
+        return folder / f"{started + 1:03}-{file_name(step.name)}.log"
+
     async def _serve(self, step: Step) -> str:
         """The URL of the step's engine, started if need be."""
         if step.target is not None:
@@ -129,9 +135,8 @@ class Real:
         if self._up is not None and self._up[0].name == step.name and self._up[1].exited() is None:
             return self._up[1].url
         await self.close()
-        self._starts += 1
         began = time.monotonic()
-        log = self._folder / "engines" / f"{self._starts:03}-{step.name.replace('/', '-')}.log"
+        log = self._log_of(step)
         self._talk(f"starting: {step.command}")
         command = expand(step.command)
         for line in advice(command, os.environ):

@@ -97,7 +97,7 @@ class Experiment:
             raise RunError(f"cannot write {self.folder / LOG_FILE} ({error.strerror}): free some space") from error
 
     def place(self, block: int, step: Step) -> Path:
-        return self.folder / f"block-{block + 1:02}" / _file_name(step.name)
+        return self.folder / f"block-{block + 1:02}" / file_name(step.name)
 
     def done(self, block: int, step: Step) -> bool:
         return (self.place(block, step) / SUMMARY_FILE).exists()
@@ -252,10 +252,10 @@ def fingerprint(plan: Plan) -> str:
 
 def default_folder(plan: Plan) -> Path:
     """The same for the same plan, so that the same command goes on."""
-    return Path("runs") / f"compare-{_file_name(plan.name)}-{fingerprint(plan)}"
+    return Path("runs") / f"compare-{file_name(plan.name)}-{fingerprint(plan)}"
 
 
-def _file_name(name: str) -> str:
+def file_name(name: str) -> str:
     """A step's name as a file's: readable, and different for different names."""
     plain = "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name)[:60].strip(".-") or "step"
     return plain if plain == name else f"{plain}-{blake2b(name.encode(), digest_size=2).hexdigest()}"

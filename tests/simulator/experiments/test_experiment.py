@@ -8,11 +8,13 @@ import pytest
 
 from windtunnel.simulator.experiments import experiment as ex
 from windtunnel.simulator.experiments import runs
+from windtunnel.simulator.experiments.backends import Real
 from windtunnel.simulator.experiments.claim import held
 from windtunnel.simulator.experiments.experiment import Experiment
 from windtunnel.simulator.experiments.plan import Plan, Step, load
 from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.traces.errors import EngineError, UsageError
+from windtunnel.traces.sources import Loaded
 
 FIVE = """
 name = "five"
@@ -195,3 +197,15 @@ def test_a_line_of_the_log_that_a_kill_cut_off_does_not_spoil_the_next_one(plan,
 def test_metrics_without_a_better_direction_are_refused(plan, tmp_path):
     with pytest.raises(UsageError, match="'in_flight_mean' cannot be compared"):
         Experiment.open(msgspec.structs.replace(plan, metrics=("in_flight_mean",)), tmp_path / "out", talk=print)
+
+
+def test_an_engines_log_is_never_written_over(plan, tmp_path):
+    runner = Real(plan.workload, Loaded((), ()), tmp_path, lambda _: None)
+    long = msgspec.structs.replace(plan.steps[1], name="a/b " * 60)
+    first = runner._log_of(long)
+    assert first.name.startswith("001-")
+    assert len(first.name) < 100
+    first.parent.mkdir()
+    first.write_text("")
+    again = Real(plan.workload, Loaded((), ()), tmp_path, lambda _: None)
+    assert again._log_of(long).name.startswith("002-")
