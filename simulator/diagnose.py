@@ -14,7 +14,7 @@ from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.engines.levers import KINDS, lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
-from windtunnel.simulator.results.breakdown import WORDS, CallTime
+from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.slowdown import Slowdown, slowdown
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
@@ -72,7 +72,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     calls = tally.window_calls or [call for call in tally.calls if not call.warmup]
     broken = [] if not level or summary.slo is None else [c for c in summary.slo.conditions if c.met is False]
     limits = [limit for condition in broken for limit in slo.parse(condition.condition)]
-    times = breakdown.break_down(slo.outside(limits, calls) or calls, samples, caches)
+    times = breakdown.break_down(slo.outside(limits, calls) or calls, samples, caches, breakdown.waits_of(events))
     if limits and all(limit.metric.startswith("ttft") for limit in limits):
         times = [breakdown.until_first(time) for time in times]
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
@@ -169,6 +169,9 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         out += paper.wrapped(f"the run is not valid: {', '.join(summary.invalid_reasons)}", "")
     out += ["", f"{'where the time of ' + str(len(found.calls)) + ' calls went':<52}{'share':>7}{'mean':>11}"]
     out += [_row(name, share, found) for name, share in neck.parts.items()]
+    out += [
+        _between(name, found) for name in BEFORE.values() if any(p.name == name for c in found.calls for p in c.before)
+    ]
     out += _held(found)
     out += _slower(found.slowdown)
     slow = sorted(found.calls, key=lambda call: -call.seconds)[:limit]
@@ -183,6 +186,12 @@ def _row(name: str, share: float, found: Diagnosis) -> str:
     basis = "/".join(sorted({part.basis for part in mine}))
     mean = sum(part.seconds for part in mine) / len(found.calls)
     return f"  {WORDS[name]:<50}{share:>7.1%}{_seconds(mean):>11}  {basis}"
+
+
+def _between(name: str, found: Diagnosis) -> str:
+    """What threads waited for between their calls, beside the calls' own time."""
+    seconds = sum(part.seconds for call in found.calls for part in call.before if part.name == name)
+    return f"  {'between calls: ' + WORDS[name]:<50}{'':>7}{_seconds(seconds / len(found.calls)):>11}  measured"
 
 
 def _slower(found: Slowdown | None) -> list[str]:
@@ -216,7 +225,8 @@ def _call(call: CallTime, paper: Paper) -> list[str]:
         for part in sorted(call.parts, key=lambda part: -part.seconds)
     ]
     head = f"agent {call.agent + 1}, {call.session} thread {call.thread} call {call.call}, {_seconds(call.seconds)}: "
-    return paper.wrapped(head + "; ".join(parts), "  ", "    ")
+    before = ", ".join(f"{WORDS[part.name]} {_seconds(part.seconds)}" for part in call.before)
+    return paper.wrapped(head + "; ".join(parts) + (f" (before it: {before})" if before else ""), "  ", "    ")
 
 
 def _seconds(value: float) -> str:

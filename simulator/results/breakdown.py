@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windtunnel.agents.events import CallEnd, EngineSample
+from windtunnel.agents.events import CallEnd, EngineSample, Event, WaitEnd, WaitStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.misses import CAUSES, CallCache
@@ -29,6 +29,9 @@ Name = Literal[
     "first_token",
     "decode",
     "held_up",
+    "tool",
+    "human",
+    "subagent",
 ]
 WORDS: dict[str, str] = {
     "rate_cap": "waiting for the request-rate cap",
@@ -41,7 +44,12 @@ WORDS: dict[str, str] = {
     "first_token": "until the first token: queue or prefill",
     "decode": "decode",
     "held_up": "decode held up by other requests' prefill",
+    "tool": "tools",
+    "human": "a person",
+    "subagent": "a sub-agent",
 }
+BEFORE: Mapping[str, Name] = {"tool": "tool", "human": "human", "subagent": "subagent"}
+"""Causes of waits between a thread's calls."""
 NOBODY_WAITED = "no request waited in any scrape around it"
 NOT_CACHED_TOLD = "what was neither queue nor decode; the engine does not say what was cached"
 BY_TOKENS = "time of the prefill, by tokens"
@@ -71,6 +79,8 @@ class CallTime(Struct, frozen=True):
     t_s: float
     """Intended, s since the run's origin."""
     parts: tuple[Part, ...]
+    before: tuple[Part, ...] = ()
+    """The thread's waits that led to it, measured: tools, a person, a sub-agent. No part of the call."""
 
     @property
     def seconds(self) -> float:
@@ -93,11 +103,35 @@ class Waiting:
         return bool(seen) and self._times[first] <= start and last <= len(self._times) and not any(seen)
 
 
+Waits = Mapping[tuple[str, int, int], tuple[Part, ...]]
+"""By (session, thread, call that comes after)."""
+
+
+def waits_of(events: Iterable[Event]) -> Waits:
+    """What each call's thread waited for before it."""
+    began: dict[tuple[str, int, int, str], int] = {}
+    found: dict[tuple[str, int, int], tuple[Part, ...]] = {}
+    for event in events:
+        if isinstance(event, WaitStart):
+            began[event.session, event.thread, event.call, event.cause] = event.t
+        elif isinstance(event, WaitEnd):
+            start = began.pop((event.session, event.thread, event.call, event.cause), None)
+            if start is not None and event.cause in BEFORE and event.t > start:
+                key = (event.session, event.thread, event.call)
+                part = Part(BEFORE[event.cause], (event.t - start) / NS, "measured")
+                found[key] = (*found.get(key, ()), part)
+    return found
+
+
 def break_down(
-    calls: Sequence[CallEnd], samples: Iterable[EngineSample], caches: Mapping[tuple[str, int], CallCache]
+    calls: Sequence[CallEnd],
+    samples: Iterable[EngineSample],
+    caches: Mapping[tuple[str, int], CallCache],
+    waits: Waits | None = None,
 ) -> list[CallTime]:
     """The parts of each completed call. `caches`: what `misses.read` says, by (session, call)."""
     waiting = Waiting(samples)
+    waited = waits or {}
     usual = usual_gap_s(calls)
     return [
         CallTime(
@@ -107,6 +141,7 @@ def break_down(
             call.agent,
             call.t_intended / NS,
             tuple(p for p in _parts(call, waiting, caches.get((call.session, call.call)), usual) if p.seconds > 0),
+            waited.get((call.session, call.thread, call.call), ()),
         )
         for call in calls
         if of_call.completed(call) and call.t_sent is not None and call.t_first is not None

@@ -228,3 +228,26 @@ def test_what_is_not_known_stays_unknown_also_where_it_is_likely_queue():
 def test_the_budget_of_a_step_is_named_only_where_the_other_limits_are_known(settings, told, kind):
     found = find(summed(), [spent(queue=8.0, decode=2.0)], waiting(**told), working_set=None, settings=settings)
     assert found.kind == kind
+
+
+def test_what_a_thread_waited_for_stands_beside_the_call_and_not_in_it(tmp_path):
+    found, _, _ = diagnose(made(tmp_path / "run", "kv_capacity"))
+    events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    began = {(e["session"], e["thread"], e["call"], e["cause"]): e["t"] for e in events if e["type"] == "wait_start"}
+    lasted = {
+        key: (e["t"] - began[key]) / S
+        for e in events
+        if e["type"] == "wait_end" and (key := (e["session"], e["thread"], e["call"], e["cause"])) in began
+    }
+    told = {
+        (call.session, call.thread, call.call, part.name): part.seconds for call in found.calls for part in call.before
+    }
+    assert {key[3] for key in told} == {"tool", "human"}
+    assert all(seconds == pytest.approx(lasted[key]) for key, seconds in told.items())
+    ends = {
+        (e["session"], e["thread"], e["call"]): (e["t_end"] - e["t_intended"]) / S
+        for e in events
+        if e["type"] == "call_end" and "t_end" in e
+    }
+    for call in found.calls:
+        assert call.seconds == pytest.approx(ends[call.session, call.thread, call.call], abs=1e-6)
