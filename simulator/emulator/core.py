@@ -147,7 +147,7 @@ class Core:
         parking, ahead = self.scheduler.parking, self._ahead
         last = parking.quiet_until() if parking is not None else 0
         number, count = self.scheduler.counters.steps, parking.count if parking is not None else 0
-        if parking is None or parking.tally is None or number >= last:
+        if parking is None or parking.tally is None or not last:
             return False
         flying = (step,) if ahead is None else (step, ahead)
         if any(one.requests or one.sequences != count for one in flying) or (ahead is None) == self.asynchronous:
@@ -155,7 +155,13 @@ class Core:
         times, of, rising = self._ends, self.steptime.of, parking.rising
         context, windowed, steps = parking.context, parking.windowed, parking.tally.steps(number)
         times += [ended] * (step.number - len(times))
-        while number < last and ended <= until and next(steps, False):
+        while ended <= until:
+            shedding = parking.sheds(number) if number >= last else []
+            if shedding is None or not next(steps, False):
+                break
+            if number >= last:
+                parking.tally.shed(shedding, number)
+                last = parking.quiet_until()
             times.append(ended)
             context += count
             windowed += rising

@@ -142,8 +142,8 @@ class KvCache:
         key = request.foreseen(cached)
         return key is not None and self.pool.knows(key)
 
-    def shed(self, request: Request, processed: int) -> None:
-        """Give back what no step after `processed` tokens reads."""
+    def shed(self, request: Request, processed: int, *, later: bool) -> None:
+        """Give back what no step after `processed` tokens reads; `later`: where the pool is next looked at."""
 
     def repay(self, request: Request, processed: int) -> None:
         """The same where it was counted before."""

@@ -151,6 +151,8 @@ class GroupedKv(KvCache):
                 kept = max(kept, last + 1 - first)
             rhythm.shed_at = (first + 1) * size + groups[self._windows[0]].group.window - 1 + depth - offset
             # One that is far off is waited for by itself, too.
+            shed = [tables[place].blocks[first : first + kept] for place in self._windows]
+            rhythm.keyed = kept > 0 and all(self.pool.key_of(block) is not None for part in shed for block in part)
             rhythm.sheds = max(kept, int(rhythm.shed_at > number + size))
         return rhythm
 
@@ -161,10 +163,10 @@ class GroupedKv(KvCache):
     def follows(self, request: Request) -> bool:
         return self._known_after(request, self._held[request].tables[self._full].cached)
 
-    def shed(self, request: Request, processed: int) -> None:
+    def shed(self, request: Request, processed: int, *, later: bool) -> None:
         tables = self._held[request].tables
         for place in self._windows:
-            self._all[place].retire(tables[place], processed)
+            self._all[place].retire(tables[place], processed, later=later)
 
     def repay(self, request: Request, processed: int) -> None:
         tables = self._held[request].tables

@@ -198,8 +198,8 @@ class FullGroup:
         if lacking > 0:
             table.blocks += self.pool.take(lacking)
 
-    def retire(self, table: Table, processed: int) -> None:
-        """Give back what no step after `processed` tokens reads."""
+    def retire(self, table: Table, processed: int, *, later: bool = False) -> None:
+        """Give back what no step after `processed` tokens reads; `later`: where the pool is next looked at."""
 
     def last_kept(self, table: Table) -> int:
         """Place of the last block that the prefix cache knows, of those not given back; -1 without."""
@@ -291,7 +291,7 @@ class WindowGroup(FullGroup):
     def unseen(self, computed: int) -> int:
         return max(0, computed - self.group.window + 1)
 
-    def retire(self, table: Table, processed: int) -> None:
+    def retire(self, table: Table, processed: int, *, later: bool = False) -> None:
         blocks, stop = table.blocks, min(self.unseen(processed) // self.size, len(table.blocks))
         if stop <= table.retired:
             return
@@ -301,7 +301,7 @@ class WindowGroup(FullGroup):
                 break
             gone.append(blocks[place])
             blocks[place] = NULL_BLOCK
-        self.pool.release(gone)
+        (self.pool.release_later if later else self.pool.release)(gone)
         table.retired = stop
 
     def free(self, table: Table) -> None:

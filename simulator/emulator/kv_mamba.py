@@ -145,7 +145,7 @@ class AlignedGroup(FullGroup):
             blocks += self.pool.take(max(wanted - len(blocks), 0))
         table.allocated = True
 
-    def retire(self, table: Table, processed: int) -> None:
+    def retire(self, table: Table, processed: int, *, later: bool = False) -> None:  # noqa: ARG002
         blocks = table.blocks
         stop = min((processed - 1) // self.size, len(blocks)) if processed > 1 else 0
         if stop > table.retired:

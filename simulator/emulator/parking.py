@@ -66,6 +66,23 @@ class Parking:
             return 0
         return min(self._calendar)
 
+    def sheds(self, number: int) -> list[Request] | None:
+        """Who gives back blocks in step `number`, if that is all that happens in it; they wait for it no more."""
+        if self.tally is None or not self.tally.ample:
+            return None
+        shedding: list[Request] = []
+        for request in self._calendar.get(number, ()):
+            if not request.parked or request.alarm != number:
+                continue
+            rhythm = request.rhythm
+            if rhythm is None or not rhythm.keyed or rhythm.shed_at != number:
+                return None
+            if rhythm.rises_at == number or number >= request.wakes_at:
+                return None
+            shedding.append(request)
+        self._calendar.pop(number, None)
+        return shedding
+
     # Within a step's decision.
 
     def walk(self, number: int, budget: int, threshold: int) -> tuple[list[Request], int]:

@@ -15,7 +15,7 @@ from windtunnel.simulator.emulator.request import Request
 class Rhythm:
     """When one parked request takes and gives back blocks, as numbers of steps."""
 
-    __slots__ = ("gives", "offset", "rises_at", "shed_at", "sheds", "taken", "takes", "tip")
+    __slots__ = ("gives", "keyed", "offset", "rises_at", "shed_at", "sheds", "taken", "takes", "tip")
 
     def __init__(
         self, takes: int, taken: int, gives: int, shed_at: int, sheds: int, tip: int, *, offset: int = 0
@@ -30,6 +30,8 @@ class Rhythm:
         """The first step that gives some back."""
         self.sheds = sheds
         """So many times they have to be given back at their very step, because they stay findable."""
+        self.keyed = False
+        """Each of these is kept: none is the next to be taken."""
         self.tip = tip
         """Key of the last findable block."""
         self.offset = offset

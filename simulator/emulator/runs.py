@@ -51,9 +51,11 @@ class RunPool:
         # What was counted with `ahead` and is not booked.
         self._owes = False
         self._level = self._peak = 0
+        self._late: list[list[int]] = []
+        """Blocks to be released before anything else happens."""
         self._spare: list[int] = []
         """Blocks taken for those that count ahead and have not drawn them."""
-        self.lender: Callable[[], None] = _nobody
+        self.lender: Callable[[], None] = lambda: None
         """Makes those that count ahead give back what they owe to `repay`."""
 
     @property
@@ -71,8 +73,7 @@ class RunPool:
         found: list[int] = []
         if not self.caching:
             return found
-        if self._owes:
-            self._pay()
+        self._pay()
         most = min(most, len(hashes))
         while (at := len(found)) < most:
             block = self._first.get(hashes[at])
@@ -91,8 +92,7 @@ class RunPool:
 
     def get(self, key: int) -> int | None:
         """The block that a lookup of this hash finds."""
-        if self._owes:
-            self._pay()
+        self._pay()
         return self._first.get(key) if self.caching else None
 
     def knows(self, key: int) -> bool:
@@ -112,8 +112,7 @@ class RunPool:
 
     def forget(self, block: int) -> None:
         """A block is no longer findable."""
-        if self._owes:
-            self._pay()
+        self._pay()
         run = self._run[block]
         if run is None or not run.keys:
             return
@@ -141,8 +140,7 @@ class RunPool:
 
     def hold(self, blocks: Iterable[int]) -> None:
         """One more holder for each of `blocks`; those that were free leave the queue."""
-        if self._owes:
-            self._pay()
+        self._pay()
         whole = blocks if isinstance(blocks, list) else list(blocks)
         at = 0
         while at < len(whole):
@@ -162,8 +160,7 @@ class RunPool:
         """`wanted` blocks from the front of the free queue; what they cached is evicted."""
         if wanted > self.free_count:
             raise ValueError("the pool has fewer free blocks than were asked for")
-        if self._owes:
-            self._pay()
+        self._pay()
         self.free_count -= wanted
         taken: list[int] = []
         while (left := wanted - len(taken)) > 0:
@@ -187,8 +184,7 @@ class RunPool:
 
     def release_from_end(self, order: list[int]) -> None:
         """The same for a request's blocks as they stand, first first."""
-        if self._owes:
-            self._pay()
+        self._pay()
         runs, end = self._run, len(order)
         bare: list[int] = []
         freed: list[list[Run]] = []
@@ -233,6 +229,13 @@ class RunPool:
             return
         run: Run | None = None
         first, runs, places = self._first, self._run, self._place
+        if len(blocks) > 1 and first.keys().isdisjoint(hashes) and not any(map(runs.__getitem__, blocks)):
+            first.update(zip(hashes, blocks, strict=True))
+            run = Run(list(blocks), list(hashes), 1, found=True)
+            for place, block in enumerate(blocks):
+                runs[block] = run
+                places[block] = place
+            return
         for block, key in zip(blocks, hashes, strict=True):
             found = first.setdefault(key, block) == block
             if not found:
@@ -258,10 +261,19 @@ class RunPool:
         self.free_count -= net
         self._owes = True
 
+    def release_later(self, blocks: list[int]) -> None:
+        """`release`, where nobody looks at the queue before something else is done with the pool."""
+        runs = self._run
+        if not all((run := runs[block]) is not None and run.keys and run.holders == 1 for block in blocks):
+            self.release(blocks)
+            return
+        self.free_count += len(blocks)
+        self._late.append(blocks)
+        self._owes = True
+
     def draw(self, wanted: int) -> list[int]:
         """`wanted` of the blocks counted with `ahead`, for one who did."""
-        if self._owes:
-            self._pay()
+        self._pay()
         if wanted > len(self._spare):
             self.lender()
         drawn = self._spare[-wanted:] if wanted else []
@@ -276,10 +288,13 @@ class RunPool:
     def _pay(self) -> None:
         if not self._owes:
             return
-        level, peak = self._level, self._peak
-        self._owes = False
-        self._level = self._peak = 0
+        level, peak, late = self._level, self._peak, self._late
+        self._owes, self._level, self._peak, self._late = False, 0, 0, []
         self.free_count += level
+        for blocks in late:
+            # The queue is not so short that what is taken could be among these.
+            self.free_count -= len(blocks)
+            self.release(blocks)
         spare = self._spare
         if peak:
             spare += self.take(peak)
@@ -288,7 +303,6 @@ class RunPool:
             self.lender()
         if back:
             bare = spare[-back:]
-            assert len(bare) == back
             del spare[-back:]
             self.free_count += back
             self._link(self._ring, Run(bare, [], 0, found=False))
@@ -297,8 +311,7 @@ class RunPool:
         """Forget everything cached; refused while any block is held."""
         if self.free_count != self.count - 1:
             return False
-        order = self.free_order()
-        order.reverse()
+        order = self.free_order()[::-1]
         self._first.clear()
         self._twins.clear()
         self._run = [None] * self.count
@@ -385,7 +398,3 @@ class RunPool:
     def _unlink(run: Run) -> None:
         run.before.after, run.after.before = run.after, run.before
         run.before = run.after = run
-
-
-def _nobody() -> None:
-    """Nobody counts ahead."""

@@ -25,6 +25,8 @@ class Tally:
         self._kv, self._pool = scheduler.kv, scheduler.pool
         self._window = scheduler.limits.window
         self._depth = depth
+        self._most = 2 * max(1, sum(group.count for group in scheduler.limits.groups))
+        """More blocks than a parked request takes in a step."""
         self._position = _BETWEEN
         """Who runs before this place has been part of the step being decided."""
         self._kv.beat = self.beat
@@ -69,13 +71,7 @@ class Tally:
         moved = beat.members(number).get(request)
         net = moved[1] - moved[0] if moved else 0
         if rhythm.shed_at == number:
-            self._kv.shed(request, number + rhythm.offset - self._depth)
-            rhythm.sheds -= 1
-            if rhythm.sheds:
-                rhythm.shed_at = number + beat.size
-            else:
-                rhythm.shed_at = -1
-                beat.gives(request, number + beat.size, rhythm.gives)
+            self._shed(request, rhythm, number, later=False)
         if net > pool.free_count:
             return False
         if net:
@@ -83,6 +79,28 @@ class Tally:
         if request.alarm < 0:
             self.remind(request, rhythm)
         return True
+
+    @property
+    def ample(self) -> bool:
+        """No step can lack blocks, whatever the order of its events."""
+        return self._pool.free_count > self._most * len(self._scheduler.running)
+
+    def shed(self, requests: list[Request], number: int) -> None:
+        """In step `number`, in which nobody is walked through, these give back blocks that stay findable."""
+        for request in sorted(requests, key=lambda one: one.order):
+            rhythm = request.rhythm
+            assert rhythm is not None
+            self._shed(request, rhythm, number, later=True)
+            self.remind(request, rhythm)
+
+    def _shed(self, request: Request, rhythm: Rhythm, number: int, *, later: bool) -> None:
+        self._kv.shed(request, number + rhythm.offset - self._depth, later=later)
+        rhythm.sheds -= 1
+        if rhythm.sheds:
+            rhythm.shed_at = number + self.beat.size
+        else:
+            rhythm.shed_at = -1
+            self.beat.gives(request, number + self.beat.size, rhythm.gives)
 
     def passed(self) -> None:
         """The walk is over."""
