@@ -17,6 +17,7 @@ FAR = 1 << 62
 PLAIN: tuple[Group, ...] = ()
 GROUPED = (
     (Group("window", 16, window=128), Group("full", 16)),
+    (Group("full", 16), Group("window", 16, window=64, count=2)),
     (Group("mamba", 64, count=3), Group("full", 64)),
     (Group("mamba", 64, count=2, checkpoints=True), Group("full", 64)),
 )
@@ -63,6 +64,28 @@ def requests(rng: np.random.Generator, count: int, longest: int, size: int) -> l
                 ),
             )
         )
+    return made
+
+
+def repeated(rng: np.random.Generator, count: int, longest: int, size: int) -> list[tuple[int, Request]]:
+    """Requests that others repeat, or go on from, while they are running and afterwards."""
+    at, made, texts = 0, [], [(np.arange(20, dtype=np.uint32), 0)]
+    for i in range(count):
+        at += int(rng.integers(0, 300_000_000)) * int(rng.random() < 0.6)
+        prompt, base = texts[int(rng.integers(len(texts)))]
+        chance = rng.random()
+        if chance < 0.2:
+            prompt, base = rng.integers(0, 1000, size=int(rng.integers(1, longest // 4))).astype(np.uint32), 1000 * i
+        elif chance < 0.65:
+            said = int(rng.integers(0, 200))
+            more = rng.integers(0, 1000, size=int(rng.integers(0, 40)))
+            prompt, base = np.concatenate([prompt, np.arange(base, base + said), more]).astype(np.uint32), base + said
+        prompt = prompt[: longest - 20]
+        texts.append((prompt, base))
+        out = int(rng.integers(1, longest - len(prompt)))
+        ends = int(rng.integers(1, 400)) if rng.random() < 0.7 else None
+        request = Request(str(i), prompt, Said(base), out, block_size=size, arrival=i, ends=ends, priority=i % 3)
+        made.append((at, request))
     return made
 
 
@@ -135,8 +158,11 @@ def state(core: Core, asks: list[tuple[int, Request]]) -> dict[str, Any]:
     }
 
 
+Asked = Callable[[np.random.Generator, int, int, int], list[tuple[int, Request]]]
+
+
 def play(
-    play: Callable[..., Any], seed: int, drafts: int = 0, *, grouped: bool = False
+    play: Callable[..., Any], seed: int, drafts: int = 0, *, grouped: bool = False, asked: Asked = requests
 ) -> tuple[Any, Any, Counter[str]]:
     rng = np.random.default_rng(seed)
     longest = int(rng.choice([600, 2000]))
@@ -156,7 +182,7 @@ def play(
         lookahead=drafts if rng.random() < 0.6 else 0,
         draft_slots=int(drafts and rng.random() < 0.3),
     )
-    asks = requests(rng, 40, longest, limits.hash_block_size)
+    asks = asked(rng, 40, longest, limits.hash_block_size)
     aborts = {asks[i][0] + int(rng.integers(2, 10**9)): str(i) for i in range(0, 40, 9)}
     core = Core(Scheduler(limits, asynchronous=asynchronous), Pace(), asynchronous=asynchronous, lazy=play is lazy)
     got = play(core, asks, aborts)
@@ -173,3 +199,16 @@ def test_running_lazily_equals_walking_through_every_step(drafts: int, grouped: 
         assert ran == walked, seed
         seen += counts
     assert seen["preempted"] > 0
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_running_lazily_finds_what_requests_in_flight_have_in_common(grouped: bool) -> None:
+    seen: Counter[str] = Counter()
+    for seed in (4, 5, 7):
+        walked, expected, _ = play(eager, seed, grouped=grouped, asked=repeated)
+        ran, state, counts = play(lazy, seed, grouped=grouped, asked=repeated)
+        assert state == expected, seed
+        assert ran == walked, seed
+        assert expected["counters"].hits > 1000
+        seen += counts
+    assert grouped or seen["preempted"] > 0
