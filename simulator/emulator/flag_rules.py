@@ -74,9 +74,7 @@ def batch(known: argparse.Namespace, tokens: int, seqs: int, longest: int) -> No
             "--max-num-batched-tokens, decrease --max-model-len, or leave chunked prefill on."
         )
     if tokens < seqs:
-        raise UsageError(
-            f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs})."
-        )
+        raise UsageError(f"max_num_batched_tokens ({tokens}) must be greater than or equal to max_num_seqs ({seqs}).")
     if known.long_prefill_token_threshold > longest:
         raise UsageError(
             f"long_prefill_token_threshold ({known.long_prefill_token_threshold}) cannot be greater than the "
