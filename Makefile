@@ -61,6 +61,7 @@ wheel-test: $(VENV)/.dev
 	cd build/wheel && venv/bin/windtunnel --help > /dev/null
 	cd build/wheel && venv/bin/windtunnel run --agents 4 --calls 24 --max-context 4k --fit scale --pace none --out run --json > summary.json
 	cd build/wheel && venv/bin/python -c "import json; s = json.load(open('summary.json')); assert s['calls'] == 24 and s['failed_calls'] == 0, s"
+	cd build/wheel && venv/bin/windtunnel compare prefix-cache --dry-run > /dev/null && venv/bin/windtunnel report run > /dev/null && test -s run/report.html
 	cd build/wheel && venv/bin/python -m windtunnel.tui run --svg run.svg && grep -q '<svg' run.svg
 
 vllm: $(VLLM)/.installed
