@@ -1,16 +1,18 @@
 """Comparisons, capacity and diagnosis on the real vLLM: what is known to be true must come out."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from .conftest import python
+
 pytestmark = pytest.mark.vllm
 
-# The engine computes on one core and leaves the other one to the client, which is else late and the runs not valid.
 FILE = """
 name = "prefix cache"
 [workload]
@@ -26,7 +28,6 @@ no_text = true
 [engine]
 name = "on"
 command = '''{command}'''
-env = {{ VLLM_CPU_OMP_THREADS_BIND = "0" }}
 [blocks]
 least = 3
 most = 3
@@ -41,17 +42,36 @@ set = {{ "--max-model-len" = 999999 }}
 """
 
 
-def windtunnel(*words: str | Path) -> subprocess.CompletedProcess[str]:
+def windtunnel(*words: str | Path, before: Callable[[], None] | None = None) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "windtunnel.simulator.cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=before)
+
+
+@pytest.fixture(autouse=True)
+def one_core() -> Iterator[None]:
+    """The engine has one core and the client another: on two that are shared the client is late and runs not valid."""
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) > 1:
+        os.sched_setaffinity(0, cores[:1])  # what is started from here on inherits it
+    yield
+    os.sched_setaffinity(0, cores)
+
+
+def windtunnel_on_another(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """The client, off the engine's core."""
+    return windtunnel(*words, before=lambda: os.sched_setaffinity(0, sorted(range(os.cpu_count() or 1))[1:] or [0]))
 
 
 def test_full_prefix_caching_is_better_and_one_config_under_two_names_is_not(
     vllm_command: Callable[..., str], tmp_path: Path
 ) -> None:
     file = tmp_path / "prefix.toml"
-    file.write_text(FILE.format(command=vllm_command(max_model_len=4096, blocks=700)))
-    ran = windtunnel("compare", file, "--out", tmp_path / "out", "--json")
+    file.write_text(
+        FILE.format(
+            command=vllm_command(max_model_len=4096, blocks=700).replace(f" {python()} ", f" taskset -c 0 {python()} ")
+        )
+    )
+    ran = windtunnel_on_another("compare", file, "--out", tmp_path / "out", "--json")
     assert ran.returncode == 0, ran.stderr[-3000:]
     outcome = json.loads(ran.stdout)
     on, off, same, wrong = outcome["steps"]
@@ -71,7 +91,7 @@ def test_full_prefix_caching_is_better_and_one_config_under_two_names_is_not(
 
 def test_full_too_few_blocks_are_diagnosed(vllm: Callable[..., str], tmp_path: Path) -> None:
     url = vllm(max_model_len=4096, blocks=70)
-    ran = windtunnel(
+    ran = windtunnel_on_another(
         *("run", "library", "--target", url, "--agents", "8", "--duration", "40", "--ramp", "1", "--warmup", "1"),
         *("--pace", "none", "--max-context", "4k", "--fit", "scale", "--no-text", "--out", tmp_path / "run", "--json"),
     )
@@ -88,7 +108,7 @@ def test_full_capacity_is_found_again_by_a_second_search(vllm: Callable[..., str
     url = vllm(max_model_len=4096, blocks=700)
 
     def search(seed: int) -> dict[str, int]:
-        ran = windtunnel(
+        ran = windtunnel_on_another(
             *("capacity", "library", "--target", url, "--slo", "e2e_s.p90<15", "--agents", "4", "--most", "16"),
             *("--duration", "30", "--ramp", "1", "--warmup", "1", "--pace", "none", "--max-context", "4k"),
             *("--fit", "scale", "--resolution", "25%", "--repeats", "3", "--seed", str(seed)),
