@@ -5,9 +5,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from windtunnel.simulator.engines.base import Resolved, detect, open_session, root_of
@@ -19,6 +17,7 @@ from windtunnel.simulator.experiments.experiment import file_name
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.run import gpu
 from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.outcome import engine_of
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded
 
@@ -29,21 +28,7 @@ ENGINE_LOG = "engine.log"
 def identity_of(resolved: Resolved, step: Step, target: str | None) -> str:
     """`engine_identity` of a step's server before anything was run on it."""
     config = {"engine": step.command}
-    return runs.engine_identity({"target": target, "config": config, "engine": described(resolved)})
-
-
-def described(resolved: Resolved) -> dict[str, Any]:
-    """An engine as run.json has it."""
-    fields: dict[str, Any] = msgspec.to_builtins(resolved)
-    flags = fields.pop("flags")
-    return fields | {
-        "resolved": {
-            **flags,
-            "max_model_len": resolved.max_model_len,
-            "block_size": resolved.block_size,
-            "prefix_caching": resolved.prefix_caching,
-        }
-    }
+    return runs.engine_identity({"target": target, "config": config, "engine": engine_of(resolved)})
 
 
 class Virtual:

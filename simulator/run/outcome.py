@@ -25,6 +25,20 @@ def own_version() -> str:
         return "not installed"
 
 
+def engine_of(resolved: Resolved) -> dict[str, Any]:
+    """An engine as run.json has it."""
+    fields: dict[str, Any] = msgspec.to_builtins(resolved)
+    flags = fields.pop("flags")
+    return fields | {
+        "resolved": {
+            **flags,
+            "max_model_len": resolved.max_model_len,
+            "block_size": resolved.block_size,
+            "prefix_caching": resolved.prefix_caching,
+        }
+    }
+
+
 def outcome(driver: Driver) -> tuple[ev.RunStatus, str | None]:
     """Status of a run that is over and, where it is not completed, the reason."""
     match driver.stopped:
@@ -73,14 +87,6 @@ def describe(
         "seed": config.seed,
         "target": target,
         "cold_start": None if cold_start is None else msgspec.to_builtins(cold_start),
-        "engine": {
-            **{key: value for key, value in msgspec.to_builtins(resolved).items() if key != "flags"},
-            "resolved": {
-                **resolved.flags,
-                "max_model_len": resolved.max_model_len,
-                "block_size": resolved.block_size,
-                "prefix_caching": resolved.prefix_caching,
-            },
-        },
+        "engine": engine_of(resolved),
         **prepared.describe(dict(zip((t.header.id for t in loaded.traces), loaded.paths, strict=True))),
     }
