@@ -1,8 +1,6 @@
 """`windtunnel capacity`: how many agents the engine carries at a service level."""
 
 import secrets
-import signal
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +11,6 @@ from windtunnel.simulator.cli_options import run_options, to_config
 
 if TYPE_CHECKING:
     from windtunnel.simulator.experiments.capacity import Capacity
-
-INTERRUPTED = 130
 
 
 @click.command()
@@ -43,13 +39,12 @@ def capacity(most: int, repeats: int, resolution: str, emulate: str | None, **fl
 
 
 def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate: str | None) -> "Capacity":
-    import asyncio
-
     from msgspec.structs import replace
 
     from windtunnel.simulator.experiments import capacity as cap
     from windtunnel.simulator.experiments.backends import Real, Virtual
     from windtunnel.simulator.experiments.claim import held
+    from windtunnel.simulator.experiments.foreground import to_the_end
     from windtunnel.simulator.experiments.plan import Step, is_emulated
     from windtunnel.simulator.run.viewer import say
     from windtunnel.traces.sources import load
@@ -62,10 +57,6 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
     workload = replace(config, target=None, engine=None, out=None)
 
     async def main() -> "Capacity":
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         first = config.agents
         if emulate is not None and not virtual:
             model = Step(name="emulator", command=emulate)
@@ -91,12 +82,8 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
         )
 
     cap.claim(folder, workload, step)
-    try:
-        with held(folder):
-            return asyncio.run(main())
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        say(f"interrupted; the same command with --out {folder} goes on")
-        sys.exit(INTERRUPTED)
+    with held(folder):
+        return to_the_end(main(), goes_on=f"the same command with --out {folder} goes on")
 
 
 def _quiet(_: str) -> None:

@@ -1,6 +1,5 @@
 """`windtunnel compare`: an experiment file, or run folders that exist."""
 
-import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ if TYPE_CHECKING:
     from windtunnel.simulator.experiments.outcome import Outcome
     from windtunnel.simulator.experiments.plan import Plan
 
-INTERRUPTED = 130
 UNKNOWN_RUN_S = 60.0
 """For the time of runs whose end is counted in calls or sessions, before one was made."""
 ENDS = {
@@ -73,10 +71,9 @@ def _of_folders(paths: tuple[Path, ...], metrics: tuple[str, ...]) -> "Outcome":
 
 
 def _conduct(plan: "Plan", out: Path | None) -> "Outcome":
-    import asyncio
-
     from windtunnel.simulator.experiments.backends import Real, Virtual
     from windtunnel.simulator.experiments.experiment import Experiment, Runner, default_folder
+    from windtunnel.simulator.experiments.foreground import to_the_end
     from windtunnel.simulator.run.viewer import say
     from windtunnel.traces.sources import load
 
@@ -87,19 +84,11 @@ def _conduct(plan: "Plan", out: Path | None) -> "Outcome":
     runner: Runner = Virtual(plan.workload, loaded, say) if plan.virtual else Real(plan.workload, loaded, folder, say)
 
     async def main() -> "Outcome":
-        task = asyncio.current_task()
-        assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         ended = await experiment.conduct(runner)
         say(ENDS[ended.reason])
         return ended.outcome
 
-    try:
-        return asyncio.run(main())
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        say(f"interrupted; the same command goes on in {folder}")
-        sys.exit(INTERRUPTED)
+    return to_the_end(main(), goes_on=f"the same command goes on in {folder}")
 
 
 def _printed(outcome: "Outcome", *, markdown: bool, as_json: bool) -> str:

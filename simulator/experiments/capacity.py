@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.simulator.diagnose import diagnose
-from windtunnel.simulator.experiments.claim import mark
+from windtunnel.simulator.experiments.claim import mark, set_aside
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results import emulation
@@ -77,12 +77,7 @@ class Readings:
     async def measure(self, agents: int, seed: int) -> Reading:
         out = self._folder / f"agents-{agents:04}-seed-{self._seed + seed}"
         if not (out / SUMMARY_FILE).exists():
-            aside = 0
-            while out.exists():  # what an ended search left half done is kept, and not used
-                aside += 1
-                left = out.with_name(f"{out.name}.left-{aside}")
-                if not left.exists():
-                    out.rename(left)
+            set_aside(out)
             self._folder.mkdir(parents=True, exist_ok=True)
             try:
                 await self._runner.run(self._step, self._seed + seed, out, agents=agents)

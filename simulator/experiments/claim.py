@@ -61,3 +61,13 @@ def mark(path: Path, work: Mapping[str, Any], *, by: str) -> bool:
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path}: {error}; give --out another folder") from error
     return True
+
+
+def set_aside(place: Path) -> Path | None:
+    """What an ended command left half done is kept under another name, and not used; None where there is nothing."""
+    if not place.exists():
+        return None
+    number = 1
+    while (aside := place.with_name(f"{place.name}.left-{number}")).exists():
+        number += 1
+    return place.rename(aside)

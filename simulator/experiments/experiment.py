@@ -102,16 +102,6 @@ class Experiment:
     def done(self, block: int, step: Step) -> bool:
         return (self.place(block, step) / SUMMARY_FILE).exists()
 
-    def _clear(self, place: Path) -> None:
-        """What an earlier attempt left half done is moved aside."""
-        if not place.exists():
-            return
-        number = 1
-        while (aside := place.with_name(f"{place.name}.left-{number}")).exists():
-            number += 1
-        place.rename(aside)
-        self._talk(f"an unfinished run was moved to {aside}")
-
     # -- the work
 
     async def conduct(self, runner: Runner, *, clock: Callable[[], float] = time.monotonic) -> Ended:
@@ -156,7 +146,8 @@ class Experiment:
                 if await self._is_twin(runner, step):
                     continue
                 out = self.place(block, step)
-                self._clear(out)
+                if (aside := claim.set_aside(out)) is not None:
+                    self._talk(f"an unfinished run was moved to {aside}")
                 out.parent.mkdir(parents=True, exist_ok=True)
                 await runner.run(step, self.plan.workload.seed + block, out)
             except EngineError as error:
