@@ -6,19 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
+from msgspec.structs import replace
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
 from windtunnel.tui.picture import svg
 from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.help import HelpScreen
 from windtunnel.tui.screens.leave import Answer, LeaveScreen
-from windtunnel.tui.theme import BACKGROUND, Line, Theme
+from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.header import closing
+from windtunnel.tui.widgets.lines import Lines
 
 STOP, DETACH = 0, 3
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
@@ -44,6 +47,17 @@ class Source(Protocol):
         ...
 
 
+def grounds(name: PaletteName) -> str:
+    """The style rules of what no line covers: behind dialogs, and the box one types into."""
+    palette = PALETTES[name]
+    strong = palette.tones["strong"].color
+    return f"""
+    Screen.{name} {{ background: {palette.ground}; }}
+    ModalScreen.{name} {{ background: {palette.ground} 70%; }}
+    Screen.{name} Input {{ background: {palette.raised}; color: {strong.name if strong else palette.text}; }}
+    """
+
+
 class Viewer(App[int]):
     """`watch` asks before it leaves a live run; `view` just closes."""
 
@@ -53,13 +67,9 @@ class Viewer(App[int]):
         Binding("q,ctrl+c", "leave", "quit", priority=False),
         Binding("question_mark", "help", "help"),
         Binding("p", "picture", "picture"),
+        Binding("T", "theme", "theme"),
     ]
-    CSS = f"""
-    FleetScreen, AgentScreen {{ background: {BACKGROUND}; }}
-    HelpScreen, LeaveScreen {{ background: {BACKGROUND} 70%; }}
-    Screen.plain {{ background: ansi_default; }}
-    Input {{ background: #141a24; color: #f0f3f6; }}
-    """
+    CSS = "Screen.plain { background: ansi_default; }" + "".join(map(grounds, NAMES))
 
     def __init__(
         self,
@@ -119,7 +129,7 @@ class Viewer(App[int]):
                 return
 
     def _push(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
-        screen.set_class(not self.look.colour, "plain")
+        screen.add_class(self.look.css_class)
         self.push_screen(screen, then)
 
     @property
@@ -151,6 +161,26 @@ class Viewer(App[int]):
         if not isinstance(self.screen, HelpScreen):
             self._push(HelpScreen(self.look))
 
+    def action_theme(self) -> None:
+        """The next theme; without colours there is none."""
+        if not self.look.colour:
+            self.say("no colours here (NO_COLOR)", "dim")
+            return
+        at = NAMES.index(self.look.palette)
+        self.wear(NAMES[(at + 1) % len(NAMES)])
+
+    def wear(self, palette: PaletteName) -> None:
+        """Every screen in this theme from now on: lines name tones, so only the strips are made anew."""
+        was, self.look = self.look, replace(self.look, palette=palette)
+        for screen in {*self.screen_stack, self.fleet}:
+            screen.set_class(False, was.css_class)
+            screen.set_class(True, self.look.css_class)
+            if hasattr(screen, "look"):
+                screen.look = self.look
+            for lines in screen.query(Lines):
+                lines.wear(self.look)
+        self.say(f"theme {palette}", "dim")
+
     def action_leave(self) -> None:
         if self.mode == "view" or self.view.ending is not None:
             self.exit(STOP)
@@ -166,7 +196,7 @@ class Viewer(App[int]):
     def draw_svg(self) -> str:
         """The current screen as an SVG document."""
         strips = self.screen._compositor.render_strips()  # noqa: SLF001 -- what App.export_screenshot does
-        return svg(strips, self.size.width, f"windtunnel: {self.view.run}")
+        return svg(strips, self.size.width, f"windtunnel: {self.view.run}", self.look.colours)
 
     def action_picture(self) -> None:
         path = self.pictures / f"windtunnel-{self.stamp()}.svg"

@@ -14,11 +14,10 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from windtunnel.tui.theme import BACKGROUND
+from windtunnel.tui.palettes import DARK, Palette
 
 CELL_W, CELL_H, FONT = 8.4, 18.0, 14.0
 MARGIN = 12.0
-TEXT = "#c9d1d9"
 FONTS = "ui-monospace,'Cascadia Code','JetBrains Mono',Menlo,Consolas,'DejaVu Sans Mono',monospace"
 LEFT_EIGHTHS = {chr(0x2590 - i): i for i in range(1, 9)}
 """U+2588 (full) to U+258F (one eighth), measured from the left."""
@@ -27,21 +26,21 @@ SEAMLESS = "█─━"
 DOTS = ((0, 0x01), (1, 0x02), (2, 0x04), (3, 0x40)), ((0, 0x08), (1, 0x10), (2, 0x20), (3, 0x80))
 
 
-def svg(strips: Sequence[Strip], width: int, title: str = "") -> str:
-    """The strips, `width` cells wide, as a complete SVG document."""
+def svg(strips: Sequence[Strip], width: int, title: str = "", palette: Palette = DARK) -> str:
+    """The strips, `width` cells wide, as a complete SVG document on the palette's ground."""
     wide = width * CELL_W + 2 * MARGIN
     high = len(strips) * CELL_H + 2 * MARGIN
     body: list[str] = []
     for y, strip in enumerate(strips):
         x = 0
         for segment in strip:
-            body.extend(_segment(segment, x, y))
+            body.extend(_segment(segment, x, y, palette))
             x += cell_len(segment.text)
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img">',
             f"<title>{escape(title)}</title>",
-            f'<rect width="100%" height="100%" rx="8" fill="{BACKGROUND}"/>',
+            f'<rect width="100%" height="100%" rx="8" fill="{palette.ground}"/>',
             f'<g font-family="{FONTS}" font-size="{FONT:g}">',
             *body,
             "</g>",
@@ -61,14 +60,14 @@ def _hex(style: Style | None, back: bool) -> str | None:
 WORDS = re.compile(r"\S+(?: \S+)*")
 
 
-def _segment(segment: Segment, x: int, y: int) -> Iterable[str]:
+def _segment(segment: Segment, x: int, y: int, palette: Palette) -> Iterable[str]:
     style = segment.style
-    fore, back = _hex(style, back=False) or TEXT, _hex(style, back=True)
+    fore, back = _hex(style, back=False) or palette.text, _hex(style, back=True)
     if style is not None and style.reverse:
-        fore, back = back or BACKGROUND, fore
+        fore, back = back or palette.ground, fore
     left, top = MARGIN + x * CELL_W, MARGIN + y * CELL_H
     size = cell_len(segment.text)
-    if back is not None and back != BACKGROUND:
+    if back is not None and back != palette.ground:
         yield f'<rect x="{left:g}" y="{top:g}" width="{size * CELL_W + 0.3:g}" height="{CELL_H:g}" fill="{back}"/>'
     at = 0
     for run in _runs(segment.text):

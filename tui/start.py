@@ -13,7 +13,8 @@ from textual.pilot import Pilot
 from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
-from windtunnel.tui.theme import Theme, theme_for
+from windtunnel.tui.palettes import NAMES
+from windtunnel.tui.theme import theme_for
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,7 +51,7 @@ def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
         raise UsageError("the viewer needs a terminal on stdin and stderr: use --svg FILE for a picture without one")
     app = Viewer(
         follower,
-        theme_for(os.environ, sys.stderr.encoding),
+        theme_for(os.environ, sys.stderr.encoding, arguments.theme),
         arguments.mode,
         exit_when_done=arguments.exit_when_done,
         stamp=lambda: time.strftime("%Y%m%d-%H%M%S"),
@@ -64,7 +65,7 @@ def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
 
 def _picture(follower: Follower, arguments: argparse.Namespace) -> int:
     """Draws the screen at the asked size and writes it, without a terminal."""
-    theme = Theme(colour=not os.environ.get("NO_COLOR"))
+    theme = theme_for(os.environ, "utf-8", arguments.theme)
     app = Viewer(follower, theme, "view", tick_s=0)
     drawn: list[str] = []
 
@@ -118,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--exit-when-done", action="store_true", help="close a few seconds after the run's end")
     parser.add_argument("--speed", type=_speed, help="play the recorded events again, this many times as fast")
     parser.add_argument("--at", type=float, metavar="S", help="show the run as it was S seconds after its start")
+    parser.add_argument("--theme", choices=NAMES, help=f"colours; default WINDTUNNEL_THEME, else {NAMES[0]}")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of the screen and exit")
     parser.add_argument("--size", type=_size, default=(120, 40), help="of the picture, default 120x40")
     parser.add_argument("--agent", type=int, metavar="N", help="with --svg: open agent N")

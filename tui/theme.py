@@ -1,7 +1,7 @@
-"""Colours, glyphs and words of the screens.
+"""Glyphs, colours and strips: from a line of (text, tone) pieces to what a terminal draws.
 
 A state is always shown three ways: glyph, word and colour, so that it survives NO_COLOR, colour blindness and a
-screenshot in grey. Colours are Okabe and Ito's palette. Widgets name a tone ("tool", "dim", ...), never a colour.
+screenshot in grey.
 """
 
 from collections.abc import Mapping
@@ -15,57 +15,14 @@ from rich.style import Style
 from textual.strip import Strip
 
 from windtunnel.agents.events import AgentState
+from windtunnel.traces.errors import UsageError
+from windtunnel.tui.palettes import DARK, NAMES, PALETTES, PLAIN, Palette, PaletteName
 
 Line = tuple[tuple[str, str], ...]
 """One screen line as (text, tones) pieces; tones are space-separated names of `TONES`, or empty."""
 
-BACKGROUND = "#0b0e14"
-RAISED = "#141a24"
-"""Background of dialogs and of the selected row."""
-
-TONES: Mapping[str, Style] = {
-    "": Style(),
-    "text": Style(color="#c9d1d9"),
-    "strong": Style(color="#f0f3f6", bold=True),
-    "dim": Style(color="#7d8590"),
-    "faint": Style(color="#4b535d"),
-    "rule": Style(color="#2d333b"),
-    "brand": Style(color="#56b4e9", bold=True),
-    "key": Style(color="#56b4e9", bold=True),
-    "good": Style(color="#00b384"),
-    "warn": Style(color="#e69f00"),
-    "bad": Style(color="#f0753a", bold=True),
-    "queue": Style(color="#f0e442"),
-    "prefill": Style(color="#56b4e9"),
-    "decode": Style(color="#00b384"),
-    "tool": Style(color="#e69f00"),
-    "wait": Style(color="#cc79a7"),
-    "done": Style(color="#7d8590"),
-    "failed": Style(color="#f0753a", bold=True),
-    "cut": Style(color="#a8a06a"),
-    "idle": Style(color="#4b535d"),
-    "graph": Style(color="#00b384"),
-    "head": Style(color="#8b949e", bgcolor=RAISED),
-    "sorted": Style(color="#f0f3f6", bgcolor=RAISED, bold=True),
-    "select": Style(bgcolor="#1f2a3a"),
-    "reverse": Style(reverse=True),
-    "bold": Style(bold=True),
-    "emulated": Style(color="#0b0e14", bgcolor="#e69f00", bold=True),
-    "frozen": Style(color="#0b0e14", bgcolor="#56b4e9", bold=True),
-    "alarm": Style(color="#0b0e14", bgcolor="#f0753a", bold=True),
-}
-"""Okabe-Ito hues; green and vermillion are lifted a little so that text in them keeps 4.5:1 on the dark background."""
-
-PLAIN: Mapping[str, Style] = {
-    name: Style(
-        bold=style.bold or None,
-        dim=name in {"dim", "faint", "rule", "done", "idle"} or None,
-        underline=name in {"head", "sorted"} or None,
-        reverse=name in {"select", "reverse", "emulated", "frozen", "alarm"} or None,
-    )
-    for name, style in TONES.items()
-}
-"""The same tones without any colour, for NO_COLOR."""
+BACKGROUND = DARK.ground
+TONES = DARK.tones
 
 STATES: tuple[AgentState, ...] = ("queue", "prefill", "decode", "tool", "wait", "done", "failed", "cut", "idle")
 
@@ -172,31 +129,56 @@ class Theme(Struct, frozen=True):
 
     glyphs: Glyphs = UNICODE
     colour: bool = True
+    palette: PaletteName = "dark"
 
     @property
     def tones(self) -> Mapping[str, Style]:
-        return TONES if self.colour else PLAIN
+        return PALETTES[self.palette].tones if self.colour else PLAIN
+
+    @property
+    def colours(self) -> Palette:
+        return PALETTES[self.palette]
+
+    @property
+    def ink(self) -> PaletteName | Literal[False]:
+        """What `strip` draws with."""
+        return self.palette if self.colour else False
+
+    @property
+    def css_class(self) -> str:
+        """Of a screen: says which ground lies under its lines."""
+        return self.palette if self.colour else "plain"
 
 
-def theme_for(environ: Mapping[str, str], encoding: str | None) -> Theme:
-    """The theme a terminal can show: NO_COLOR, and ASCII where the encoding or the Linux console lacks the glyphs."""
+def theme_for(environ: Mapping[str, str], encoding: str | None, palette: str | None = None) -> Theme:
+    """The theme a terminal can show: NO_COLOR, and ASCII where the encoding or the Linux console lacks the glyphs.
+
+    `palette`, or WINDTUNNEL_THEME, names the colours.
+    """
     unicode = (encoding or "ascii").lower().replace("-", "").startswith("utf")
     ascii_only = not unicode or environ.get("TERM") == "linux" or bool(environ.get("WINDTUNNEL_ASCII"))
-    return Theme(ASCII if ascii_only else UNICODE, colour=not environ.get("NO_COLOR"))
+    wanted = palette or environ.get("WINDTUNNEL_THEME") or NAMES[0]
+    name = next((name for name in NAMES if name == wanted), None)
+    if name is None:
+        raise UsageError(f"{wanted} is no theme: choose one of {', '.join(NAMES)} (--theme, WINDTUNNEL_THEME)")
+    return Theme(ASCII if ascii_only else UNICODE, colour=not environ.get("NO_COLOR"), palette=name)
 
 
 @lru_cache(maxsize=1024)
-def _style(tones: str, over: str, colour: bool) -> Style:
-    table = TONES if colour else PLAIN
-    ground = Style(bgcolor=BACKGROUND) if colour else Style()
+def _style(tones: str, over: str, ink: PaletteName | bool) -> Style:
+    if ink is False:
+        table, ground = PLAIN, Style()
+    else:
+        palette = DARK if ink is True else PALETTES[ink]
+        table, ground = palette.tones, Style(color=palette.text, bgcolor=palette.ground)
     return Style.combine((ground, *(table[name] for name in (*tones.split(), *over.split()))))
 
 
 @lru_cache(maxsize=4096)
-def strip(line: Line, width: int, colour: bool = True, over: str = "") -> Strip:
+def strip(line: Line, width: int, colour: PaletteName | bool = True, over: str = "") -> Strip:
     """The line as a Strip of exactly `width` cells on the background, `over` laid on every piece.
 
-    Cached by value: an unchanged row costs one look-up.
+    `colour` is a theme's `ink`; True is the first palette. Cached by value: an unchanged row costs one look-up.
     """
     segments: list[Segment] = []
     left = width

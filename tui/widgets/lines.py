@@ -70,6 +70,11 @@ class Lines(Widget):
             regions.append(Region(first, y, last - first, 1))
         self.refresh(*regions)
 
+    def wear(self, theme: Theme) -> None:
+        """The same lines in other colours."""
+        self.look = theme
+        self.refresh()
+
     def render_lines(self, crop: Region) -> list[Strip]:
         """Straight from the cache: there is no border, padding or filter that Textual would have to apply."""
         width, (left, right) = self.size.width, crop.column_span
@@ -79,7 +84,7 @@ class Lines(Widget):
     def render_line(self, y: int) -> Strip:
         line = self.lines[y] if y < len(self.lines) else ()
         over = "select" if y == self.marked else ""
-        return strip(line, self.size.width, self.look.colour, over)
+        return strip(line, self.size.width, self.look.ink, over)
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:  # noqa: ARG002
         return len(self.lines)
