@@ -20,6 +20,11 @@ def group(paths: Sequence[Path]) -> list[StepRuns]:
     measured = [runs.read(path) for path in dict.fromkeys(path.resolve() for path in paths)]
     if len(measured) < 2:
         raise UsageError("compare needs two run folders at least, or an experiment file")
+    return grouped(measured)
+
+
+def grouped(measured: Sequence[Measured]) -> list[StepRuns]:
+    """The same of runs that were read."""
     for other in measured[1:]:
         found = runs.differences(measured[0].run, other.run)
         if found:

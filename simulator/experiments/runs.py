@@ -78,12 +78,16 @@ class Measured(Struct, frozen=True):
 
 def read(path: Path) -> Measured:
     """A run folder; UsageError where it is none. A run without a summary is summed up from its events."""
+    return read_whole(path)[0]
+
+
+def read_whole(path: Path) -> tuple[Measured, Tally]:
+    """The same, and everything that its events tell."""
     folder = RunFolder.open(path)
     events = list(folder.events())
-    calls: dict[Key, CallEnd] = {
-        (call.session, call.thread, call.call): call for call in Tally(folder.run, events).window_calls
-    }
-    return Measured(path, folder.run, folder.summary() or summarise(folder.run, events), calls)
+    tally = Tally(folder.run, events)
+    calls: dict[Key, CallEnd] = {(call.session, call.thread, call.call): call for call in tally.window_calls}
+    return Measured(path, folder.run, folder.summary() or summarise(folder.run, events), calls), tally
 
 
 def workload(run: Mapping[str, Any]) -> dict[str, str]:
@@ -99,7 +103,7 @@ def workload(run: Mapping[str, Any]) -> dict[str, str]:
         "max_context": run.get("max_context"),
         "fit": run.get("fit"),
     }
-    return {key: _text(value) for key, value in {**dials, **{k: v for k, v in known.items() if v is not None}}.items()}
+    return {key: text(value) for key, value in {**dials, **{k: v for k, v in known.items() if v is not None}}.items()}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -168,8 +172,8 @@ def engine_title(run: Mapping[str, Any]) -> str:
 def setting_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Resolved settings in which two engines differ, `name: theirs`, of the second."""
     a, b = (run["engine"].get("resolved") or {} if isinstance(run.get("engine"), dict) else {} for run in (one, other))
-    return [f"{key}: {_text(b.get(key))}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+    return [f"{key}: {text(b.get(key))}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
 
 
-def _text(value: Any) -> str:
+def text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

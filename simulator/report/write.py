@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.agents.events import CallEnd
-from windtunnel.simulator.experiments.experiment import OUTCOME_FILE
-from windtunnel.simulator.experiments.outcome import Outcome
+from windtunnel.simulator.experiments.kept import read_outcome, run_of
 from windtunnel.simulator.experiments.table import markdown
 from windtunnel.simulator.report import page
 from windtunnel.simulator.report.gather import gather
@@ -58,30 +57,12 @@ def _page(folders: Sequence[Path]) -> str:
             raise UsageError(f"{folder} is a run: report takes one run, or experiments; `compare` takes several runs")
     outcomes = [read_outcome(folder) for folder in folders]
     runs = {
-        step.runs[0]: RunFolder.open(_found(folder, step.runs[0])).run
+        step.runs[0]: RunFolder.open(run_of(folder, step.runs[0])).run
         for folder, outcome in zip(folders, outcomes, strict=True)
         for step in outcome.steps
         if step.runs
     }
     return page.of_experiments(outcomes, runs)
-
-
-def _found(experiment: Path, run: str) -> Path:
-    """A run of an experiment, also after its folder was moved, or from another working directory."""
-    path = Path(run)
-    here = experiment / path.parent.name / path.name
-    return here if here.exists() else path
-
-
-def read_outcome(folder: Path) -> Outcome:
-    """What an experiment last came to."""
-    path = folder / OUTCOME_FILE
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=Outcome)
-    except FileNotFoundError:
-        raise UsageError(f"{folder} is neither a run nor an experiment with results: give such a folder") from None
-    except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path} cannot be read ({error}); run the experiment again") from error
 
 
 def printed(folders: Sequence[Path]) -> str:

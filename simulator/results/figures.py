@@ -93,8 +93,13 @@ def equivalents_per_hour(tally: Tally) -> float | None:
     return tidy(done * 3600 / window.seconds)
 
 
+def makespans_s(tally: Tally) -> list[float]:
+    """Of sessions that were replayed from their beginning and completed inside the window."""
+    return [(end.t - start.t) / NS for start, end in _ended_in_window(tally) if start.first_turn == 0]
+
+
 def makespan(tally: Tally) -> Distribution | None:
-    return distribution([(end.t - start.t) / NS for start, end in _ended_in_window(tally) if start.first_turn == 0])
+    return distribution(makespans_s(tally))
 
 
 def gaps(tally: Tally) -> Distribution | None:
