@@ -7,8 +7,12 @@ accepted ends the row, so that probabilities are those of a draft whose predeces
 
 from collections.abc import Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.emulator.flags import Settings
 
 _CHUNK = 256
 """Places drawn at once."""
@@ -55,3 +59,9 @@ class Drawn:
         rng = np.random.Generator(np.random.Philox(key=self._key, counter=counter))
         passed = rng.random((_CHUNK, len(conditional))) < conditional
         self._accepted += np.logical_and.accumulate(passed, axis=1).sum(axis=1).tolist()
+
+
+def acceptance_of(settings: "Settings") -> Acceptance | None:
+    """Which drafts are accepted, for all requests of an engine; None without speculation."""
+    drafted = settings.speculation
+    return None if drafted is None else Acceptance(drafted.acceptance, settings.seed)

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from windtunnel.simulator.emulator.acceptance import Acceptance
+from windtunnel.simulator.emulator.acceptance import acceptance_of
 from windtunnel.simulator.emulator.ask import Ask, ChatAsk, chat_prompt, output_limits
 from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.engine import Engine
@@ -24,12 +24,6 @@ from windtunnel.simulator.emulator.wire import Begun, Pieces, Wire
 
 _STALLED = 1 << 26
 """Bytes a client may leave unread before its stream is cut."""
-
-
-def acceptance_of(settings: Settings) -> Acceptance | None:
-    """Which drafts are accepted, for all requests of an engine; None without speculation."""
-    drafted = settings.speculation
-    return None if drafted is None else Acceptance(drafted.acceptance, settings.seed)
 
 
 class Generator:

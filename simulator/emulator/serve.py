@@ -13,12 +13,12 @@ from typing import Any
 
 from aiohttp import web
 
+from windtunnel.simulator.emulator.about import describe, labels
 from windtunnel.simulator.emulator.build import core_of
 from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
 from windtunnel.simulator.emulator.metrics import Metrics
 from windtunnel.simulator.emulator.routes import Server
-from windtunnel.simulator.emulator.routes_state import describe, labels
 from windtunnel.simulator.emulator.template_folder import FolderTemplate
 from windtunnel.simulator.emulator.tokenizer import builtin
 from windtunnel.simulator.emulator.tokenizer_folder import FolderTokenizer

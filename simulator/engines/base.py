@@ -5,15 +5,17 @@ such model, a key is wanted) is an EngineError of one sentence with the URL in i
 """
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.client import parse_target
 from windtunnel.simulator.engines.patience import waiting
 from windtunnel.traces.errors import EngineError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 CONNECT_S = 10.0
 ANSWER_S = 120.0
@@ -109,11 +111,11 @@ class Adapter(Protocol):
         """Whether a server that answers so is of this kind."""
         ...
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
         """Ask the server what it is. `model` must be among those served; without one the first is taken."""
         ...
 
-    async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:
+    async def reset(self, session: "aiohttp.ClientSession", base_url: str) -> tuple[bool, str]:
         """Empty the prefix cache, external tiers included. True only when the server's answer says it happened."""
         ...
 
@@ -149,13 +151,15 @@ def root_of(url: str) -> str:
     return parse_target(url).url()
 
 
-def open_session(headers: Mapping[str, str] | None = None) -> aiohttp.ClientSession:
+def open_session(headers: Mapping[str, str] | None = None) -> "aiohttp.ClientSession":
     """A session for probes and scrapes, not for measured requests."""
+    import aiohttp
+
     timeout = aiohttp.ClientTimeout(total=ANSWER_S, sock_connect=CONNECT_S)
     return aiohttp.ClientSession(headers=headers, timeout=timeout, connector=aiohttp.TCPConnector(limit=16))
 
 
-async def fetch(session: aiohttp.ClientSession, url: str, body: Any = None, *, method: str | None = None) -> Answer:
+async def fetch(session: "aiohttp.ClientSession", url: str, body: Any = None, *, method: str | None = None) -> Answer:
     """GET, or POST of `body` as JSON. Any HTTP status is an answer; no answer at all is an EngineError."""
     verb = method or ("GET" if body is None else "POST")
     data = None if body is None else msgspec.json.encode(body)
@@ -169,16 +173,37 @@ async def fetch(session: aiohttp.ClientSession, url: str, body: Any = None, *, m
         with waiting(url):
             try:
                 return await ask()
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if isinstance(error, aiohttp.ClientConnectorError):
+            except _closed() as error:
+                if isinstance(error, _unopened()):
                     raise
                 return await ask()  # llama-server closes a kept connection without a word once a stream is over
-    except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+    except _unanswered() as error:
         raise EngineError(unreachable(url, error)) from error
+
+
+def _closed() -> tuple[type[Exception], ...]:
+    """Of a connection that was kept. Looked up when something fails: a run without sockets does without aiohttp."""
+    import aiohttp
+
+    return aiohttp.ServerDisconnectedError, aiohttp.ClientOSError
+
+
+def _unopened() -> type[Exception]:
+    import aiohttp
+
+    return aiohttp.ClientConnectorError
+
+
+def _unanswered() -> tuple[type[Exception], ...]:
+    import aiohttp
+
+    return aiohttp.ClientError, TimeoutError, OSError, ValueError
 
 
 def unreachable(url: str, error: BaseException) -> str:
     """One sentence for a request that got no answer."""
+    import aiohttp
+
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return f"{url}: the host name is not known; check the URL"
     if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
@@ -190,7 +215,7 @@ def unreachable(url: str, error: BaseException) -> str:
     return f"{url}: no valid answer ({type(error).__name__}); is this an HTTP server?"
 
 
-async def list_models(session: aiohttp.ClientSession, root: str) -> list[dict[str, Any]]:
+async def list_models(session: "aiohttp.ClientSession", root: str) -> list[dict[str, Any]]:
     """The entries of `/v1/models`; an EngineError when the server has no such list."""
     url = f"{root}/v1/models"
     answer = await fetch(session, url)
@@ -214,7 +239,7 @@ def choose_model(models: list[dict[str, Any]], wanted: str | None, root: str) ->
     raise EngineError(f"{root} does not serve the model {wanted!r}; it serves {names}: pass one of these as --model")
 
 
-async def detect(base_url: str, session: aiohttp.ClientSession) -> Adapter:
+async def detect(base_url: str, session: "aiohttp.ClientSession") -> Adapter:
     """Which engine answers there, by `/version`, `/metrics` and the owner of its models; else a plain OpenAI server."""
     from windtunnel.simulator.engines.known import ADAPTERS
 

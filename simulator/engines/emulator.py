@@ -1,12 +1,15 @@
 """The emulator speaks vLLM's routes and metric names; beside them it says that it is one, and of what hardware."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines.base import Resolved, Seen, fetch, root_of
 from windtunnel.simulator.engines.vllm import METRICS, Vllm
+
+if TYPE_CHECKING:
+    import aiohttp
 
 
 class Emulator:
@@ -26,7 +29,7 @@ class Emulator:
     def recognises(self, seen: Seen) -> bool:
         return seen.version is not None and "windtunnel" in seen.version
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
         resolved = await self._vllm.probe(session, base_url, model)
         info = (await fetch(session, f"{root_of(base_url)}/server_info?config_format=json")).record()
         emulation = info.get("emulator")
@@ -34,5 +37,5 @@ class Emulator:
             resolved, name=self.name, emulated=True, emulation=emulation if isinstance(emulation, dict) else None
         )
 
-    async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:
+    async def reset(self, session: "aiohttp.ClientSession", base_url: str) -> tuple[bool, str]:
         return await self._vllm.reset(session, base_url)

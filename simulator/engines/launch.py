@@ -15,13 +15,15 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import aiohttp
+from typing import TYPE_CHECKING
 
 from windtunnel.simulator.engines import keeper, signatures
 from windtunnel.simulator.engines.base import fetch, list_models
 from windtunnel.simulator.engines.coldstart import ColdStart, Watch
 from windtunnel.traces.errors import EngineError, UsageError
+
+if TYPE_CHECKING:
+    import aiohttp
 
 EMULATOR = "emulator"
 """`--engine "emulator --gpu H100"` stands for this program's own `engine` command."""
@@ -147,7 +149,7 @@ class Launched:
 
     async def wait_ready(
         self,
-        session: aiohttp.ClientSession,
+        session: "aiohttp.ClientSession",
         *,
         timeout_s: float = READY_S,
         progress: Callable[[str], None] | None = None,
@@ -180,7 +182,7 @@ class Launched:
         watch.look(self._between(mark, self.log_mark()), now)
         self.cold_start = watch.done(now)
 
-    async def _serves(self, session: aiohttp.ClientSession) -> bool:
+    async def _serves(self, session: "aiohttp.ClientSession") -> bool:
         try:
             if (await fetch(session, f"{self.url}/health")).status not in (200, 404):
                 return False

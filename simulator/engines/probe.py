@@ -1,11 +1,13 @@
 """Short requests that show what a server can do, so that a run knows beforehand which figures it will have."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines.base import Capabilities, fetch
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SALT = "windtunnel-probe"
 TEXT = "def probe():\n    return 1\n"
@@ -32,7 +34,7 @@ def chunks(body: bytes) -> list[dict[str, Any]]:
     return found
 
 
-async def tokenizer(session: aiohttp.ClientSession, root: str, model: str) -> tuple[tuple[int, ...], bool]:
+async def tokenizer(session: "aiohttp.ClientSession", root: str, model: str) -> tuple[tuple[int, ...], bool]:
     """Ids of a short text by `/tokenize`, and whether token strings come with them; no ids without the route."""
     body = {"model": model, "prompt": TEXT, "add_special_tokens": False, "return_token_strs": True}
     data = (await fetch(session, f"{root}/tokenize", body)).record()
@@ -43,7 +45,7 @@ async def tokenizer(session: aiohttp.ClientSession, root: str, model: str) -> tu
 
 
 async def capabilities(
-    session: aiohttp.ClientSession, root: str, model: str, *, known: bool, salts: bool | None = None
+    session: "aiohttp.ClientSession", root: str, model: str, *, known: bool, salts: bool | None = None
 ) -> Capabilities:
     """Try each of them, by one request of token ids and, where something is left open, one of chat messages.
 
@@ -91,7 +93,7 @@ def forced(tokens: int, extras: tuple[tuple[str, Any], ...] = EXTRAS) -> dict[st
     return {"max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True, **dict(extras)}
 
 
-async def _ask(session: aiohttp.ClientSession, url: str, body: dict[str, Any]) -> list[dict[str, Any]]:
+async def _ask(session: "aiohttp.ClientSession", url: str, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The chunks of a streamed answer; none when the server refused."""
     answer = await fetch(session, url, {**body, "temperature": 0, **STREAM})
     return chunks(answer.body) if answer.status == 200 else []

@@ -1,13 +1,15 @@
 """vLLM: routes, metric names and resolved settings, as seen on vLLM 0.32.0."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines import probe
 from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+
+if TYPE_CHECKING:
+    import aiohttp
 
 METRICS: Mapping[str, str] = {
     "vllm:num_requests_running": "running",
@@ -55,7 +57,7 @@ class Vllm:
     def recognises(self, seen: Seen) -> bool:
         return seen.has(*self.prefixes) or (seen.version is not None and "vllm" in seen.owners)
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
@@ -92,7 +94,7 @@ class Vllm:
             capabilities=seen,
         )
 
-    async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:
+    async def reset(self, session: "aiohttp.ClientSession", base_url: str) -> tuple[bool, str]:
         root = root_of(base_url)
         answer = await fetch(session, root + RESET, method="POST")
         if answer.status == 404:

@@ -7,9 +7,8 @@ recorded texts are counted in batches: joined by a special token of the template
 import asyncio
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 from msgspec import Struct
 
@@ -19,6 +18,9 @@ from windtunnel.simulator.engines.base import Answer, Resolved, fetch, root_of
 from windtunnel.traces import text
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.model import KINDS, TextKind, Trace
+
+if TYPE_CHECKING:
+    import aiohttp
 
 BATCH_CHARS = 200_000
 """Recorded text per request: well below the body limits of servers, and a few tenths of a second of their time."""
@@ -30,7 +32,7 @@ CHECKED = 6
 class Tokenizer:
     """The `/tokenize` route of one model."""
 
-    def __init__(self, session: aiohttp.ClientSession, base_url: str, model: str) -> None:
+    def __init__(self, session: "aiohttp.ClientSession", base_url: str, model: str) -> None:
         self._session = session
         self._url = f"{root_of(base_url)}/tokenize"
         self._model = model

@@ -10,18 +10,17 @@ import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-import aiohttp
 from msgspec.structs import replace
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.clock import VirtualClock
+from windtunnel.simulator.emulator.about import describe as settings_as_config
+from windtunnel.simulator.emulator.about import labels
+from windtunnel.simulator.emulator.acceptance import acceptance_of
 from windtunnel.simulator.emulator.build import core_of
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
-from windtunnel.simulator.emulator.routes_generate import acceptance_of
-from windtunnel.simulator.emulator.routes_state import describe as settings_as_config
-from windtunnel.simulator.emulator.routes_state import labels
 from windtunnel.simulator.emulator.script import Inventory
 from windtunnel.simulator.emulator.template import Renderer, Template
 from windtunnel.simulator.emulator.template_folder import FolderTemplate
@@ -49,6 +48,9 @@ from windtunnel.simulator.run.spoken import Speech
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import digest_of
 from windtunnel.traces.sources import Loaded
+
+if TYPE_CHECKING:
+    import aiohttp
 
 SAMPLE_S = 1.0
 WRITTEN = 1 << 18

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
+from windtunnel.simulator.emulator.about import labels
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.emulator.profile import Errors, Profile, Source
-from windtunnel.simulator.emulator.routes_state import labels
 
 
 def test_without_a_profile_times_are_good_to_a_fifth() -> None:
