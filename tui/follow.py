@@ -18,6 +18,7 @@ from windtunnel.simulator.results.liveness import last_written, state
 from windtunnel.simulator.results.store import EVENTS_FILE, TEXT_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.traces.errors import UsageError
+from windtunnel.tui.playing import Playing
 from windtunnel.tui.snapshot import BUSY, NS, Plans, head_of, view_of
 from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, Turn
@@ -46,7 +47,9 @@ class Follower:
     ) -> None:
         self.folder = folder
         self.wall, self.monotonic = wall, monotonic
-        self.speed, self.at_s, self.whole = speed, at_s, whole
+        self.whole = whole
+        self.playing = Playing(speed, at_s) if speed is not None or at_s is not None else None
+        """None: the run is shown as it stands, and not played again."""
         self.fold = Fold(folder.run)
         self.plans = Plans()
         self.tail = Tail(folder.path / EVENTS_FILE)
@@ -58,7 +61,6 @@ class Follower:
         self.ending: Ending | None = None
         self.silent_s: float | None = None
         self._pending: deque[Event] = deque()
-        self._began: float | None = None
         self._looked: float | None = None
         self._head = head_of(folder.run, folder.path.name)
         self.view = View()
@@ -69,18 +71,12 @@ class Follower:
         """UsageError when the folder is no run."""
         return cls(RunFolder.open(path), wall, monotonic, **options)
 
-    @property
-    def played(self) -> bool:
-        """A recording is shown, not the run as it stands."""
-        return self.speed is not None or self.at_s is not None
-
     def poll(self) -> View:
         """Reads what was added and says what the run is like now."""
         began = self.monotonic()
         behind = self._read(began)
         if not behind:
             self._look(began)
-        speed = "real time" if not self.played else f"replay {self.speed:g}x" if self.speed else "replay"
         self.view = view_of(
             self._head,
             self.fold,
@@ -88,37 +84,86 @@ class Follower:
             ending=self.ending,
             silent_s=self.silent_s,
             summary=self.summary,
-            speed=speed,
+            speed=self.speed,
         )
         if behind:
             self.view = msgspec.structs.replace(self.view, reading=True)
         return self.view
 
+    @property
+    def speed(self) -> str:
+        """How fast the screen goes: with the run, on a virtual clock, or as it is played."""
+        if self.playing is not None:
+            return self.playing.label
+        if self.folder.run.get("virtual") is True:
+            return "virtual time"
+        return "real time 1.0x" if self.ending is None else ""
+
     def _read(self, began: float) -> bool:
         """Takes in new events; True when there are more than fit into this poll."""
+        if self.playing is not None:
+            return self._play(self.playing.moment_s(began), began)
         while events := self.tail.poll(READ_BYTES):
-            if self.played:
-                self._pending.extend(events)
-            else:
-                self._apply(events)
-            if not self.whole and not self.played and self.monotonic() - began > READ_S:
+            self._apply(events)
+            if not self.whole and self.monotonic() - began > READ_S:
                 return True
-        if self.played:
-            self._play(began)
         return False
 
-    def _play(self, now: float) -> None:
-        """Applies what has happened by the played moment."""
-        if self._began is None:
-            self._began = now
-        if self.speed is None:
-            until = int((self.at_s or 0.0) * NS)
+    def _play(self, moment: float, began: float) -> bool:
+        """Applies what has happened by the played moment; reads no further than that needs."""
+        until = int(moment * NS)
+        while True:
+            due: list[Event] = []
+            while self._pending and self._pending[0].t <= until:
+                due.append(self._pending.popleft())
+            self._apply(due)
+            if self._pending:
+                return False
+            events = self.tail.poll(READ_BYTES)
+            if not events:
+                return False
+            self._pending.extend(events)
+            if not self.whole and self.monotonic() - began > READ_S:
+                return True
+
+    def pause(self) -> None:
+        """Of a played run: stand still, or go on."""
+        if self.playing is not None:
+            self.playing.pause(self.monotonic())
+
+    def change_speed(self, by: int) -> None:
+        """Play faster (+1) or slower (-1); a finished run that only stands there is played from its start."""
+        if self.playing is None:
+            if self.ending is not None:
+                self.play(0.0, 1.0)
         else:
-            until = int(((self.at_s or 0.0) + (now - self._began) * self.speed) * NS)
-        due: list[Event] = []
-        while self._pending and self._pending[0].t <= until:
-            due.append(self._pending.popleft())
-        self._apply(due)
+            self.playing.change(by, self.monotonic())
+
+    def play(self, at_s: float, speed: float) -> None:
+        """Play the run from this moment on."""
+        self._forget()
+        self.playing = Playing(speed, at_s)
+
+    def seek(self, steps: int) -> None:
+        """So many steps forth or back. Going back reads the run again from its start."""
+        if self.playing is None:
+            return
+        now = self.monotonic()
+        to = max(0.0, self.playing.moment_s(now) + steps * self.playing.step_s)
+        if steps < 0:
+            self._forget()
+        elif self.ending is not None:
+            return
+        self.playing.set(to, now)
+
+    def _forget(self) -> None:
+        """As if nothing had been read."""
+        self.tail.close()
+        self.tail = Tail(self.folder.path / EVENTS_FILE)
+        self.fold, self.plans = Fold(self.folder.run), Plans()
+        self.details.clear()
+        self._pending.clear()
+        self.summary = self.ending = self.silent_s = self._looked = None
 
     def _apply(self, events: list[Event]) -> None:
         for event in events:
@@ -134,10 +179,14 @@ class Follower:
         if self._looked is not None and now - self._looked < LOOK_S and self.fold.status is None:
             return
         self._looked = now
-        if self.played:
-            if self.fold.status is not None and not self._pending:
+        if self.playing is not None:
+            if self._pending:
+                return
+            if self.fold.status is not None:
                 self._conclude()
                 self.ending = self.fold.status
+            elif state(self.folder, self.wall()) == "died":
+                self.ending = "died"
             return
         if "engine" not in self.folder.run or is_recording(self.folder.run):
             self._head = head_of(self.folder.reload(), self.folder.path.name)

@@ -99,7 +99,8 @@ class View(Struct, frozen=True):
     """Of an emulated engine: `uncalibrated`, and `unverified` where some of its figures have no source."""
     recording: bool = False
     """Real agents' own traffic, not a replay."""
-    speed: str = "real time"
+    speed: str = "real time 1.0x"
+    """How fast the screen goes: in real time, on a virtual clock, `replay 10x`; empty of a run that is over."""
 
     phase: str = "starting"
     note: str = ""

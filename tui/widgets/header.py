@@ -45,6 +45,13 @@ def why_line(view: View, width: int, glyphs: Glyphs) -> Line:
     return ((f" {glyphs.states['failed']} ", "bad"), (cut(text, width - 5, glyphs.ellipsis), "warn"))
 
 
+def speed_part(view: View) -> Part:
+    """How fast the screen goes: a badge that is never dropped where it is not in real time."""
+    if view.speed.startswith("replay"):
+        return (0, ((f" {view.speed} ", "frozen"),))
+    return (4, ((view.speed, "dim"),) if view.speed else ())
+
+
 def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
     wide = width >= 100
     # The badge says what the engine is where there is no room to say it twice.
@@ -53,7 +60,7 @@ def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
     bar = f"{'±' if glyphs.name == 'unicode' else '+-'}{view.error_bar} " if view.error_bar else ""
     right: list[Part] = [
         (0, ((f" EMULATED {bar}", "emulated"),) if view.emulated else ()),
-        (4 if view.speed == "real time" else 8, ((view.speed, "dim"),)),
+        speed_part(view),
         (0, validity(view, glyphs, max(16, width // 3))),
     ]
     used = sum(cells(line) + 2 for _, line in right) + 26
