@@ -93,6 +93,7 @@ def view_of(
     power = [g.power_w for g in gpus if g.power_w is not None]
     load = [g.utilisation for g in gpus if g.utilisation is not None]
     latest = engine.latest
+    expected = fold.cache.shown.expected_share
     lag = fold.trust.lag_p99_s
     live = ending is None
     note = fold.phase_note or (fold.notes[-1].text if fold.notes else "")
@@ -121,8 +122,8 @@ def view_of(
         why=tuple(in_words(r) for r in reasons),
         out_rate=fold.output_per_s(RATE_S) if live else None,
         in_rate=fold.prompt_per_s(RATE_S) if live else None,
-        cached=fold.cached_share,
-        could_be_cached=fold.expected_share if comparable(fold.expected_share) else None,
+        cached=fold.cache.shown.share,
+        could_be_cached=expected if comparable(expected) else None,
         in_flight=fold.in_flight,
         in_tool=fold.in_tool,
         waiting=fold.waiting,

@@ -32,13 +32,19 @@ from windtunnel.agents.events import (
 )
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.fold_cache import CacheView
 from windtunnel.simulator.results.fold_engine import EngineView
 from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row
 from windtunnel.simulator.results.fold_trust import Trust
 from windtunnel.simulator.results.series import Series
+from windtunnel.simulator.results.working_set import WorkingSet
 
-SERIES = ("output", "prompt", "known_prompt", "cached", "in_flight", "in_tool", "waiting", "running", "queued", "kv")
-"""Columns of `Fold.series`: amounts of tokens, and gauges; cached share is `shares("cached", "known_prompt")`."""
+STATES: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", "done", "failed", "cut")
+AMOUNTS = ("output", "prompt", "known_prompt", "cached", "missed")
+GAUGES = ("in_flight", "in_tool", "waiting", "running", "queued", "kv", "held")
+SERIES = (*AMOUNTS, *GAUGES, *STATES)
+"""Columns of `Fold.series`: amounts of tokens, gauges (`held` is the working set in tokens), agents in each state as
+seen four times a second. Cached share is `shares("cached", "known_prompt")`."""
 KEPT_FAILURES = 200
 KEPT_NOTES = 100
 SPEED_NS = 5 * NS
@@ -93,14 +99,12 @@ class Fold:
         self.failure_reasons: Counter[str] = Counter()
         self.failures: deque[Failure] = deque(maxlen=KEPT_FAILURES)
         self.notes: deque[Note] = deque(maxlen=KEPT_NOTES)
-        self.cached_tokens = 0
-        self.expected_cached_tokens = 0
-        self.known_prompt_tokens = 0
-        """Prompt tokens of calls that reported their cached tokens."""
         self.approximate = False
         """Some live counts are estimates: what is made of all of them is shown with ~."""
         self.series = Series(SERIES)
         self.engine = EngineView()
+        self.cache = CacheView(self.series)
+        self.held = WorkingSet()
         self.trust = Trust()
         self.problems = 0
         self._ended_output = 0
@@ -166,14 +170,6 @@ class Fold:
     def ended(self) -> bool:
         return self.status is not None
 
-    @property
-    def cached_share(self) -> float | None:
-        return self.cached_tokens / self.known_prompt_tokens if self.known_prompt_tokens else None
-
-    @property
-    def expected_share(self) -> float | None:
-        return self.expected_cached_tokens / self.known_prompt_tokens if self.known_prompt_tokens else None
-
     def output_per_s(self, seconds: float = 1.0) -> float:
         """Output tokens per second over about the last `seconds` (at most 5)."""
         return self._per_s(seconds, 1)
@@ -229,8 +225,17 @@ class Fold:
         self.series.add("in_flight", start, end, flight)
         self.series.add("in_tool", start, end, tool)
         self.series.add("waiting", start, end, waiting)
+        if end > start:
+            self._gauge_agents(start, end)
         if self.phase == "steady":
             self.trust.add_live((end - start) / NS, flight, tool, waiting, live)
+
+    def _gauge_agents(self, start: int, end: int) -> None:
+        seconds = (end - start) / NS
+        self.series.add("held", start, end, self.held.tokens * seconds)
+        for state, n in self.states.items():
+            if n and state != "idle":
+                self.series.add(state, start, end, n * seconds)
 
     def _change(self, agent: Agent, change: Callable[..., object], *given: Any) -> None:
         """Runs a change of one agent and keeps the counts of all."""
@@ -271,6 +276,7 @@ class Fold:
     def _session_end(self, event: SessionEnd) -> None:
         self._count(event.t)
         self.sessions[event.status] += 1
+        self.held.session_end(event)
         agent = self._agent(event.agent)
         self._change(agent, agent.finish, event)
         if event.status == "failed" and not agent.failed_call(event.reason):
@@ -300,16 +306,11 @@ class Fold:
         self._count(event.t)
         agent = self._agent(event.agent)
         self._change(agent, agent.call_end, event, self.engine.preemptions)
+        self.held.call_end(event)
+        self.cache.call_end(event, self.window)
         self.calls["cut" if event.cut else "completed" if event.failure is None else "failed"] += 1
         self._ended_output += of_call.output_tokens(event) or 0
         self._ended_prompt += of_call.prompt_tokens(event) or 0
-        if event.cached_tokens is not None and event.prompt_tokens:
-            self.known_prompt_tokens += event.prompt_tokens
-            self.cached_tokens += event.cached_tokens
-            self.expected_cached_tokens += event.expected_cached_tokens or 0
-            seen = event.t_first if event.t_first is not None else event.t
-            self.series.add("known_prompt", seen, seen, event.prompt_tokens)
-            self.series.add("cached", seen, seen, event.cached_tokens)
         if event.failure is not None and not event.cut:
             self._fail(
                 Failure(

@@ -9,22 +9,41 @@ from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 
 
-def working_set(events: Iterable[Event], length: float, bins: int) -> list[tuple[float, float]]:
-    """(s, tokens) at the edges of `bins` equal parts of `length` seconds.
+class WorkingSet:
+    """`tokens` is the context of every live session's threads, as of their last completed call."""
 
-    The context of every live session's threads, as of their last call: what the KV cache would have to hold.
-    """
+    def __init__(self) -> None:
+        self.tokens = 0
+        self._held: dict[str, dict[int, int]] = {}
+        """Session to thread to tokens."""
+
+    def call_end(self, event: CallEnd) -> int:
+        """The change in tokens; 0 where the call was not completed."""
+        if not of_call.completed(event):
+            return 0
+        context = (of_call.prompt_tokens(event) or event.expected_prompt_tokens) + (event.completion_tokens or 0)
+        threads = self._held.setdefault(event.session, {})
+        change = context - threads.get(event.thread, 0)
+        threads[event.thread] = context
+        self.tokens += change
+        return change
+
+    def session_end(self, event: SessionEnd) -> int:
+        change = -sum(self._held.pop(event.session, {}).values())
+        self.tokens += change
+        return change
+
+
+def working_set(events: Iterable[Event], length: float, bins: int) -> list[tuple[float, float]]:
+    """(s, tokens) at the edges of `bins` equal parts of `length` seconds."""
     steps: list[tuple[int, int]] = []
-    held: dict[tuple[str, int], int] = {}
+    held = WorkingSet()
     for event in events:
-        if isinstance(event, CallEnd) and of_call.completed(event):
-            context = (of_call.prompt_tokens(event) or event.expected_prompt_tokens) + (event.completion_tokens or 0)
-            key = (event.session, event.thread)
-            steps.append((of_call.ended_ns(event), context - held.get(key, 0)))
-            held[key] = context
-        elif isinstance(event, SessionEnd):
-            mine = [key for key in held if key[0] == event.session]
-            steps += [(event.t, -held.pop(key)) for key in mine]
+        if isinstance(event, CallEnd):
+            if change := held.call_end(event):
+                steps.append((of_call.ended_ns(event), change))
+        elif isinstance(event, SessionEnd) and (change := held.session_end(event)):
+            steps.append((event.t, change))
     edges = np.linspace(0, length, bins + 1) * NS
     times = np.array([t for t, _ in steps], dtype=np.float64)
     growth = np.cumsum([change for _, change in steps]) if steps else np.zeros(0)

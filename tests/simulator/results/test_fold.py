@@ -23,6 +23,7 @@ from windtunnel.agents.events import (
     WaitStart,
 )
 from windtunnel.simulator.results.fold import Fold
+from windtunnel.simulator.results.lanes import STATES as LANE_STATES
 from windtunnel.simulator.results.lines import decode_lines
 from windtunnel.simulator.results.series import Series
 from windtunnel.simulator.results.summary import summarise
@@ -74,7 +75,7 @@ def test_counts_and_totals_equal_the_summary(busy):
     summary = summarise({}, busy.events())
     assert fold.output_tokens == summary.output_tokens
     assert fold.prompt_tokens == summary.prompt_tokens
-    assert fold.cached_tokens == summary.cached_tokens
+    assert fold.cache.so_far.cached == summary.cached_tokens
     assert fold.sessions == {"started": 2, "completed": 1, "cut": 1}
     assert fold.calls == {"started": 4, "completed": 3, "cut": 1}
     assert (fold.ended, fold.status, fold.elapsed_s) == (True, "completed", summary.duration_s)
@@ -118,7 +119,13 @@ def test_an_agent_through_a_turn(fold):
     assert fold.output_tokens == 21
     line = fold.agents[0].calls[-1]
     assert (line.turn, line.waited_s, line.wait_label, line.missed_tokens) == (1, 3.0, "Bash  pytest", 100)
-    assert [(s.kind, s.start, s.end) for s in fold.agents[0].spans] == [("tool", NS, 4 * NS), ("model", 4 * NS, 7 * NS)]
+    starts, ends, ranks = fold.agents[0].lane.within(0, 7000, 7000, thread=0)
+    told = zip(starts.tolist(), ends.tolist(), ranks.tolist(), strict=True)
+    assert [(a, b, LANE_STATES[rank]) for a, b, rank in told] == [
+        (1000, 4000, "tool"),
+        (4000, 5000, "prefill"),
+        (5000, 7000, "decode"),
+    ]
     fold.apply(SessionEnd(t=8 * NS, agent=0, session="a", status="completed"))
     assert (fold.rows[0].state, fold.rows[0].sessions_done, fold.live) == ("done", 1, 0)
     fold.apply(begin(9, session="b"))

@@ -1,0 +1,97 @@
+"""What the live view says of the cache, and of what the cache would have to hold, against the summary."""
+
+import pytest
+
+from windtunnel.agents.events import CallEnd, Phase, RunStart, SessionEnd, SessionStart
+from windtunnel.simulator.results.fold import STATES, Fold
+from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.working_set import working_set
+
+NS = 1_000_000_000
+
+
+def ended(t, sent, session="a", thread=0, call=0, cached=0, expected=0, **more):
+    return CallEnd(
+        t=t * NS,
+        agent=0,
+        session=session,
+        thread=thread,
+        call=call,
+        request_id=f"{session}{thread}{call}",
+        t_intended=sent * NS,
+        t_sent=sent * NS,
+        t_first=sent * NS + NS // 2,
+        t_last=t * NS,
+        t_end=t * NS,
+        prompt_tokens=1000,
+        completion_tokens=100,
+        cached_tokens=cached,
+        expected_cached_tokens=expected,
+        **more,
+    )
+
+
+def begin(t, session="a"):
+    return SessionStart(t=t * NS, agent=0, session=session, trace="t", title="x", copy=0, calls_total=9, turns_total=9)
+
+
+EVENTS = [
+    RunStart(t=0, agents=1, wall_clock=0.0),
+    Phase(t=0, phase="warmup"),
+    begin(1),
+    ended(3, 1, cached=0, expected=0),
+    Phase(t=4 * NS, phase="steady"),
+    ended(6, 3, call=1, cached=100, expected=800),
+    ended(8, 5, call=2, cached=900, expected=900),
+    ended(9, 8, thread=1, call=3, cached=500, expected=900),
+    ended(11, 9, call=4, cached=0, expected=900, failure="timeout"),
+]
+
+
+def test_shares_are_of_the_whole_run_until_the_window_has_calls_and_then_the_summarys() -> None:
+    fold = Fold()
+    fold.apply_all(EVENTS[:6])
+    # The window's first call was intended before it began.
+    assert fold.cache.shown.share == pytest.approx(100 / 2000)
+    assert fold.cache.shown.expected_share == pytest.approx(800 / 2000)
+    fold.apply_all(EVENTS[6:])
+    summary = summarise({}, [*EVENTS, Phase(t=20 * NS, phase="done")])
+    assert fold.cache.shown.share == pytest.approx(summary.cache_hit_ratio) == pytest.approx(1400 / 2000)
+    assert fold.cache.shown.expected_share == pytest.approx(summary.expected_cache_hit_ratio) == pytest.approx(0.9)
+    assert fold.cache.so_far.cached == summary.cached_tokens == 1500
+
+
+def test_what_was_missed_stands_at_the_time_of_the_first_token() -> None:
+    fold = Fold()
+    fold.apply_all(EVENTS)
+    missed = fold.series.rates("missed")
+    assert [i for i, tokens in enumerate(missed) if tokens] == [3, 8, 9]
+    assert missed[3] == 700
+    assert missed[8] == 400
+
+
+def test_the_working_set_is_the_reports_at_every_moment() -> None:
+    events = [
+        *EVENTS,
+        SessionEnd(t=12 * NS, agent=0, session="a", status="failed", reason="timeout"),
+        begin(13, "b"),
+        ended(15, 13, session="b"),
+    ]
+    fold = Fold()
+    held = dict(working_set(events, 16.0, 16))
+    seen = {}
+    for event in events:
+        fold.apply(event)
+        seen[event.t // NS] = fold.held.tokens
+    for second in (3, 6, 8, 9, 11, 12, 13, 15):
+        assert seen[second] == held[second], second
+    assert (seen[3], seen[9], seen[12], seen[15]) == (1100, 2200, 0, 1100)
+
+
+def test_agents_in_each_state_over_time_make_up_all_the_time_of_all_agents(busy) -> None:
+    fold = Fold()
+    fold.apply_all(busy.events())
+    spent = {name: sum(fold.series.amounts(name, [0, fold.t + 1])) for name in STATES}
+    assert spent["tool"] == pytest.approx(sum(fold.series.amounts("in_tool", [0, fold.t + 1])), abs=0.5)
+    assert spent["prefill"] > 20
+    assert sum(spent.values()) == pytest.approx(fold.elapsed_s * len(fold.agents), rel=0.05)
