@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol
 from msgspec.structs import replace
 from textual.app import App
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
+from textual.screen import ModalScreen, Screen
 
 from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
 from windtunnel.tui.picture import svg
@@ -17,6 +17,7 @@ from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.help import HelpScreen
 from windtunnel.tui.screens.leave import Answer, LeaveScreen
+from windtunnel.tui.screens.palette import Command, PaletteScreen, commands
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story
 from windtunnel.tui.view import View
@@ -67,7 +68,8 @@ class Viewer(App[int]):
         Binding("q,ctrl+c", "leave", "quit", priority=False),
         Binding("question_mark", "help", "help"),
         Binding("p", "picture", "picture"),
-        Binding("T", "theme", "theme"),
+        Binding("T", "theme", "next theme"),
+        Binding("ctrl+p", "palette", "commands", priority=False),
     ]
     CSS = "Screen.plain { background: ansi_default; }" + "".join(map(grounds, NAMES))
 
@@ -159,7 +161,22 @@ class Viewer(App[int]):
 
     def action_help(self) -> None:
         if not isinstance(self.screen, HelpScreen):
-            self._push(HelpScreen(self.look))
+            self._push(HelpScreen(self.look, type(self.screen).__name__))
+
+    def action_palette(self) -> None:
+        """Everything the open screen can do; what is chosen is run there."""
+        screen = self.screen
+        if isinstance(screen, ModalScreen):
+            return
+
+        def run(command: Command | None) -> None:
+            if command is not None:
+                self.call_later(self.run_action, command.action, screen if command.screen else self)
+
+        self._push(PaletteScreen(self.look, commands(screen, colour=self.look.colour)), run)
+
+    def action_wear(self, name: PaletteName) -> None:
+        self.wear(name)
 
     def action_theme(self) -> None:
         """The next theme; without colours there is none."""

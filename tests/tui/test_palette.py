@@ -1,0 +1,150 @@
+"""The command palette and the help: complete, by name, and what is chosen is done."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_run import Fake
+from textual.binding import Binding
+from textual.screen import ModalScreen, Screen
+
+from windtunnel.tui import app as app_module
+from windtunnel.tui.app import Viewer
+from windtunnel.tui.follow import Follower
+from windtunnel.tui.screens.agent import AgentScreen
+from windtunnel.tui.screens.fleet import FleetScreen
+from windtunnel.tui.screens.help import EVERYWHERE, KEYS, HelpScreen, named
+from windtunnel.tui.screens.palette import Command, PaletteScreen, matching
+from windtunnel.tui.theme import ASCII, Theme
+
+SCREENS = [
+    thing
+    for thing in vars(app_module).values()
+    if isinstance(thing, type) and issubclass(thing, Screen) and not issubclass(thing, ModalScreen | app_module.App)
+    if thing is not Screen
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, running: Fake) -> Path:
+    return running.write(tmp_path_factory.mktemp("palette") / "run", summary=True)
+
+
+def viewer(follower: Follower, look: Theme | None = None) -> Viewer:
+    return Viewer(follower, look or Theme(), "view", tick_s=0)
+
+
+def text(app: Viewer) -> str:
+    return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
+
+
+@pytest.mark.parametrize("screen", SCREENS, ids=lambda s: s.__name__)
+def test_every_key_of_every_screen_stands_in_its_help(screen: type[Screen[object]]) -> None:
+    said = " ".join(f"{keys} {words}" for keys, words in (*KEYS[screen.__name__], *EVERYWHERE))
+    words = set(said.replace(",", " ").replace(";", " ").split())
+    for binding in (*screen.BINDINGS, *Viewer.BINDINGS):
+        assert isinstance(binding, Binding)
+        assert any(named(key) in words for key in binding.key.split(",")), binding
+
+
+def test_the_help_names_no_key_that_does_nothing() -> None:
+    for screen in SCREENS:
+        bound = {
+            named(key)
+            for binding in (*screen.BINDINGS, *Viewer.BINDINGS)
+            if isinstance(binding, Binding)
+            for key in binding.key.split(",")
+        }
+        for keys, _ in (*KEYS[screen.__name__], *EVERYWHERE):
+            assert set(keys.split()) <= bound, (screen.__name__, keys)
+
+
+def test_words_in_any_order_find_a_command() -> None:
+    all_ = (Command("theme: dark", "", "a"), Command("next theme", "T", "b"), Command("save", "p", "c"))
+    assert [c.action for c in matching(all_, "theme")] == ["a", "b"]
+    assert [c.action for c in matching(all_, "dark th")] == ["a"]
+    assert [c.action for c in matching(all_, "NEXT")] == ["b"]
+    assert len(matching(all_, "")) == 3
+    assert matching(all_, "zzz") == []
+
+
+async def test_typing_filters_and_enter_runs(folder: Path, follow: Callable[..., Follower]) -> None:
+    app = viewer(follow(folder, at_s=40.0))
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.press("ctrl+p")
+        await pilot.pause()
+        assert isinstance(app.screen, PaletteScreen)
+        for name in ("sort", "filter", "freeze", "picture", "help", "quit", "theme: light"):
+            assert name in text(app), name
+        await pilot.press(*"light")
+        await pilot.pause()
+        assert "theme: light" in text(app)
+        assert "reverse" not in text(app)
+        assert " 1 of " in text(app)
+        await pilot.press("enter")
+        await pilot.pause()
+        assert isinstance(app.screen, FleetScreen)
+        assert app.look.palette == "light"
+
+
+async def test_a_screens_own_command_runs_there(folder: Path, follow: Callable[..., Follower]) -> None:
+    app = viewer(follow(folder, at_s=40.0))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+p", *"freeze", "enter")
+        await pilot.pause()
+        assert "FROZEN" in text(app)
+        await pilot.press("ctrl+p", *"zzz")
+        await pilot.pause()
+        assert "nothing is called that" in text(app)
+        await pilot.press("enter", "backspace", "backspace", "backspace", *"open", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, AgentScreen)
+        await pilot.press("ctrl+p", *"back", "enter")
+        await pilot.pause()
+        assert isinstance(app.screen, FleetScreen)
+
+
+async def test_escape_and_the_same_key_close_it(folder: Path, follow: Callable[..., Follower]) -> None:
+    app = viewer(follow(folder, at_s=40.0))
+    async with app.run_test(size=(80, 24)) as pilot:
+        for key in ("escape", "ctrl+p"):
+            await pilot.press("ctrl+p", "down", key)
+            await pilot.pause()
+            assert isinstance(app.screen, FleetScreen)
+
+
+async def test_the_mouse_takes_a_command(folder: Path, follow: Callable[..., Follower]) -> None:
+    app = viewer(follow(folder, at_s=40.0))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+p", *"help")
+        await pilot.pause()
+        assert isinstance(app.screen, PaletteScreen)
+        await pilot.click(offset=(30, app.screen.body.region.y + 3))
+        await pilot.pause()
+        assert isinstance(app.screen, HelpScreen)
+
+
+@pytest.mark.parametrize("size", [(40, 12), (80, 24), (250, 70)])
+async def test_help_can_be_read_to_its_end_at_any_size(
+    folder: Path, follow: Callable[..., Follower], size: tuple[int, int]
+) -> None:
+    app = viewer(follow(folder, at_s=40.0), Theme(ASCII))
+    async with app.run_test(size=size) as pilot:
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert "move" in text(app)
+        await pilot.press("end")
+        await pilot.pause()
+        assert "~           an estimate" in text(app)
+        await pilot.press("question_mark")
+        await pilot.pause()
+        assert isinstance(app.screen, FleetScreen)
+
+
+async def test_the_help_is_of_the_open_screen(folder: Path, follow: Callable[..., Follower]) -> None:
+    app = viewer(follow(folder, at_s=40.0))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("enter", "question_mark")
+        await pilot.pause()
+        assert "back to the fleet" in text(app)
+        assert "freeze the table" not in text(app)

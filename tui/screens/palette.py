@@ -1,0 +1,162 @@
+"""Everything the open screen can do, by name: type to filter, enter runs it. Made from the keys' own bindings."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.screen import ModalScreen, Screen
+
+from windtunnel.tui.palettes import NAMES
+from windtunnel.tui.screens.help import named
+from windtunnel.tui.theme import Line, Theme
+from windtunnel.tui.widgets.compose import cut, filled
+from windtunnel.tui.widgets.dialog import boxed
+from windtunnel.tui.widgets.lines import Lines
+
+WIDTH = 52
+OWN = ("palette",)
+"""What makes no sense from here."""
+
+
+class Command(Struct, frozen=True):
+    """One thing that can be done."""
+
+    name: str
+    key: str
+    """As people write it; several are separated by blanks, none is empty."""
+    action: str
+    screen: bool = True
+    """The open screen's own, not the program's."""
+
+
+def commands(screen: Screen[object], *, colour: bool) -> tuple[Command, ...]:
+    """What the screen's keys do, then what works everywhere; the same action of several keys once."""
+    found: dict[tuple[str, bool], list[tuple[str, str]]] = {}
+    for key, (node, binding, enabled, _) in screen.active_bindings.items():
+        if enabled and binding.description and binding.action not in OWN:
+            found.setdefault((binding.action, node is screen), []).append((named(key), binding.description))
+    out = [
+        Command(keys[0][1], " ".join(key for key, _ in keys[:2]), action, own)
+        for own in (True, False)
+        for (action, of), keys in found.items()
+        if of is own and not action.startswith("screen.")
+    ]
+    themes = [Command(f"theme: {name}", "", f"wear('{name}')", screen=False) for name in NAMES] if colour else []
+    return (*out, *themes)
+
+
+def matching(all_: Sequence[Command], typed: str) -> list[Command]:
+    """Those that have every typed word in their name; names that begin with what was typed come first."""
+    words = typed.lower().split()
+    kept = [c for c in all_ if all(word in c.name.lower() for word in words)]
+    return sorted(kept, key=lambda c: not c.name.lower().startswith(typed.strip().lower()))
+
+
+class PaletteScreen(ModalScreen[Command]):
+    """Gives the chosen command back; who opened it runs it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,ctrl+p,ctrl+c", "leave", "close"),
+        Binding("up,ctrl+k", "move(-1)", "up"),
+        Binding("down,tab,ctrl+j", "move(1)", "down"),
+        Binding("enter", "take", "run"),
+        Binding("backspace", "erase", "erase"),
+        Binding("ctrl+u", "clear", "clear"),
+    ]
+    DEFAULT_CSS = """
+    PaletteScreen { align: center middle; }
+    PaletteScreen Lines { width: auto; height: auto; }
+    """
+
+    def __init__(self, look: Theme, all_: Sequence[Command]) -> None:
+        super().__init__()
+        self.look = look
+        self.all = tuple(all_)
+        self.typed = ""
+        self.at = 0
+        self.top = 0
+        self.body = Lines(look, id="palette")
+
+    @property
+    def found(self) -> list[Command]:
+        return matching(self.all, self.typed)
+
+    def compose(self) -> ComposeResult:
+        yield self.body
+
+    def on_mount(self) -> None:
+        self.draw()
+
+    def on_resize(self) -> None:
+        self.draw()
+
+    @property
+    def room(self) -> int:
+        """Commands that fit: the box keeps its height while one types."""
+        return max(1, min(len(self.all), self.size.height - 6))
+
+    def draw(self) -> None:
+        found, room, width = self.found, self.room, min(WIDTH, self.size.width - 6)
+        self.at = max(0, min(self.at, len(found) - 1))
+        self.top = max(0, min(self.top, self.at, len(found) - room), self.at - room + 1)
+        prompt: Line = (("> ", "key"), (self.typed, "strong"), (" ", "reverse"))
+        if not self.typed:
+            prompt = (*prompt, (" type to filter", "dim"))
+        body: list[Line] = [filled(prompt, width), filled((), width)]
+        for i, command in enumerate(found[self.top : self.top + room], self.top):
+            over = "select" if i == self.at else ""
+            name = cut(command.name, width - 14, self.look.glyphs.ellipsis)
+            gap = " " * max(1, width - len(name) - len(command.key) - 2)
+            line: Line = ((f" {name}{gap}", f"text {over}"), (f"{command.key} ", f"key {over}"))
+            body.append(filled(line, width, over))
+        if not found:
+            body.append(filled(((" nothing is called that", "dim"),), width))
+        body += [filled((), width)] * (room + 2 - len(body))
+        count = f"{len(found)} of {len(self.all)}, " if len(found) < len(self.all) else ""
+        lines = boxed(body, width, "commands", f"{count}enter runs, escape closes", self.look.glyphs)
+        box = self.body
+        box.styles.width, box.styles.height = width + 4, len(lines)
+        box.show(lines)
+
+    def on_key(self, event: events.Key) -> None:
+        if event.is_printable and event.character is not None:
+            event.stop()
+            self._type(self.typed + event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        self._type(self.typed + "".join(c for c in event.text if c.isprintable()))
+
+    def _type(self, text: str) -> None:
+        self.typed, self.at, self.top = text[:40], 0, 0
+        self.draw()
+
+    def action_erase(self) -> None:
+        self._type(self.typed[:-1])
+
+    def action_clear(self) -> None:
+        self._type("")
+
+    def action_move(self, by: int) -> None:
+        self.at = (self.at + by) % max(1, len(self.found))
+        self.draw()
+
+    def action_take(self) -> None:
+        if self.found:
+            self.dismiss(self.found[self.at])
+
+    def action_leave(self) -> None:
+        self.dismiss(None)
+
+    def on_click(self, event: events.Click) -> None:
+        row = event.screen_y - self.body.region.y - 3
+        if 0 <= row < min(self.room, len(self.found) - self.top):
+            self.dismiss(self.found[self.top + row])
+
+    def on_mouse_scroll_down(self) -> None:
+        self.action_move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        self.action_move(-1)
