@@ -1,23 +1,21 @@
 """One agent as the screen shows it, and the rules by which events change it."""
 
 from collections import deque
-from typing import Literal
 
 from msgspec import Struct, field
 
 from windtunnel.agents.events import AgentProgress, AgentState, CallEnd, CallStart, SessionEnd, SessionStart, WaitStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.lanes import FINISHED, RANK, Lane
 
 KEPT_CALLS = 128
-KEPT_SPANS = 256
 KEPT_TREND = 12
 MISS_FLOOR = 256
 MISS_SHARE = 0.05
 """A turn missed the cache when it missed more expected tokens than the floor and this share of its prompt."""
 
-_ORDER: dict[AgentState, int] = {"decode": 5, "prefill": 4, "tool": 3, "queue": 2, "wait": 1}
-_FINISHED: dict[str, AgentState] = {"completed": "done", "failed": "failed", "cut": "cut"}
+BUSY: frozenset[AgentState] = frozenset({"decode", "prefill", "tool", "queue", "wait"})
 IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
 SENT: frozenset[AgentState] = frozenset({"prefill", "decode"})
 ASLEEP: frozenset[AgentState] = frozenset({"wait", "queue"})
@@ -49,15 +47,6 @@ class CallLine(Struct, frozen=True, gc=False):
     recorded_latency_s: float | None
     failure: str | None
     cut: bool
-
-
-class Span(Struct, frozen=True, gc=False):
-    """A stretch of one thread, for the lane picture."""
-
-    thread: int
-    kind: Literal["model", "tool", "wait"]
-    start: int
-    end: int
 
 
 class Activity(Struct):
@@ -153,7 +142,7 @@ class Agent:
         """Calls sent and not ended. A queued one is still held by the client."""
         self.activities: dict[int, Activity] = {}
         self.calls: deque[CallLine] = deque(maxlen=KEPT_CALLS)
-        self.spans: deque[Span] = deque(maxlen=KEPT_SPANS)
+        self.lane = Lane()
         self._ended: dict[int, int] = {}
         """Thread to the end of its latest call."""
         self._waited: dict[int, tuple[float, str]] = {}
@@ -177,6 +166,7 @@ class Agent:
 
     def begin(self, event: SessionStart) -> None:
         """A new session: nothing of the one before runs on."""
+        self.lane.apply(event)
         for held in (self.activities, self._ended, self._waited, self._counts):
             held.clear()
         old = self.row
@@ -202,16 +192,18 @@ class Agent:
         )
 
     def finish(self, event: SessionEnd) -> None:
+        self.lane.apply(event)
         self.activities.clear()
         self.live = False
         self.settle(event.t)
         row = self.row
-        row.state, row.since_t = _FINISHED[event.status], event.t
+        row.state, row.since_t = FINISHED[event.status], event.t
         row.sessions_done += event.status == "completed"
         row.sessions_failed += event.status == "failed"
         row.failure = event.reason or "" if event.status == "failed" else ""
 
     def call_start(self, event: CallStart, preemptions: float) -> None:
+        self.lane.apply(event)
         self._counts[event.thread] = event.turn, event.turns
         self.activities[event.thread] = Activity(
             thread=event.thread,
@@ -253,6 +245,7 @@ class Agent:
         self.settle(t)
 
     def wait_start(self, event: WaitStart) -> None:
+        self.lane.apply(event)
         self.activities[event.thread] = Activity(
             thread=event.thread,
             state="tool" if event.cause == "tool" else "wait",
@@ -269,13 +262,14 @@ class Agent:
         if activity is None or activity.state in IN_FLIGHT:
             return
         del self.activities[thread]
+        self.lane.wait_over(thread, t)
         waited, _ = self._waited.get(thread, (0.0, ""))
         self._waited[thread] = waited + (t - activity.since) / NS, activity.label or activity.cause
-        self.spans.append(Span(thread, "tool" if activity.state == "tool" else "wait", activity.since, t))
         self.settle(t)
 
     def call_end(self, event: CallEnd, preemptions: float) -> CallLine:
         """Closes the call; the figures of its end replace what progress had guessed."""
+        self.lane.apply(event)
         activity = self.activities.get(event.thread)
         began = event.t_sent if event.t_sent is not None else event.t_intended
         preempted = False
@@ -284,7 +278,6 @@ class Agent:
             del self.activities[event.thread]
         line = self._line(event, began, preempted=preempted)
         self.calls.append(line)
-        self.spans.append(Span(event.thread, "model", began, line.t_end))
         self._ended[event.thread] = line.t_end
         self._waited.pop(event.thread, None)
         self._show(event, line)
@@ -358,11 +351,11 @@ class Agent:
             (shown,) = held.values()
             self.in_flight = shown.state in SENT
         elif held:
-            shown = max(held.values(), key=lambda a: (_ORDER.get(a.state, 0), -a.thread))
+            shown = max(held.values(), key=lambda a: (RANK[a.state], -a.thread))
             self.in_flight = sum(a.state in SENT for a in held.values())
         else:
             self.in_flight = 0
-            if row.state in _ORDER:
+            if row.state in BUSY:
                 row.state, row.since_t = "wait", t
             row.tok_s, row.call_tokens, row.exact, row.tail = None, 0, True, ""
             row.tool, row.wait_cause, row.wait_planned_s = "", "", None

@@ -1,0 +1,253 @@
+"""What each agent did over time, kept in a few bytes a stretch: for timelines on the screen and on a page.
+
+A stretch is what one thread did from one time to another. They are added when they end, with the exact times of the
+events that end them; what is still going on is added when somebody looks. Where several hold at once the later one of
+`STATES` is what the agent did; of what it did within a column of a picture the longest is shown, and a failure always.
+"""
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windtunnel.agents.events import (
+    AgentState,
+    CallEnd,
+    CallStart,
+    Event,
+    SessionEnd,
+    SessionStart,
+    WaitEnd,
+    WaitStart,
+)
+from windtunnel.simulator.results import calls as of_call
+
+STATES: tuple[AgentState, ...] = ("idle", "done", "cut", "failed", "wait", "queue", "tool", "prefill", "decode")
+"""Of an agent whose threads do different things the last one of these is shown: what the engine works on goes first."""
+RANK: Mapping[AgentState, int] = {state: rank for rank, state in enumerate(STATES)}
+FINISHED: Mapping[str, AgentState] = {"completed": "done", "failed": "failed", "cut": "cut"}
+"""State of an agent between two sessions, by how the first one ended."""
+MS = 1_000_000
+KEPT = 8192
+"""Stretches of an agent; beyond that the older half is kept as a picture of `COARSE` columns."""
+COARSE = 512
+SESSION = 4095
+"""Thread number of what holds for the agent as a whole."""
+_WAIT, _QUEUE, _TOOL, _PREFILL, _DECODE = (RANK[state] for state in ("wait", "queue", "tool", "prefill", "decode"))
+_FAILED = RANK["failed"]
+_LATE_MS = 5_000
+"""Stretches are stored as their ends are told, which may be this much out of order."""
+
+Numbers = NDArray[np.int64]
+Stretches = tuple[Numbers, Numbers, Numbers]
+"""Starts and ends in ms since the origin, and ranks of states."""
+Cells = NDArray[np.int8]
+"""Agents x columns; ranks of states."""
+
+
+class Lane:
+    """One agent. Times are ms since the origin."""
+
+    __slots__ = ("_ends", "_last", "_marks", "_open", "_since", "_starts", "failures")
+
+    def __init__(self) -> None:
+        self._starts, self._ends = array("I"), array("I")
+        self._marks = array("H")
+        """Thread and rank, as 16 * thread + rank."""
+        self.failures = array("I")
+        """When calls and sessions failed."""
+        self._open: dict[int, tuple[int, int]] = {}
+        """Thread to (rank, start) of what it does now."""
+        self._last, self._since = 0, 0
+        """Rank of what the agent as a whole is, and since when."""
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def apply(self, event: Event) -> None:
+        """Takes in an event of this agent; other kinds than sessions, calls and waits change nothing."""
+        t = event.t // MS
+        if isinstance(event, WaitEnd):
+            self.wait_over(event.thread, event.t)
+        elif isinstance(event, CallStart):
+            self._open[event.thread] = _PREFILL, t
+        elif isinstance(event, CallEnd):
+            self._open.pop(event.thread, None)
+            self._call(event)
+        elif isinstance(event, WaitStart):
+            self._open[event.thread] = _TOOL if event.cause == "tool" else _WAIT, t
+        elif isinstance(event, SessionStart):
+            self._becomes(_WAIT, t)
+        elif isinstance(event, SessionEnd):
+            self._becomes(RANK[FINISHED[event.status]], t)
+            if event.status == "failed":
+                self.failures.append(t)
+
+    def wait_over(self, thread: int, t: int) -> None:
+        """`t`: ns."""
+        rank, since = self._open.get(thread, (_PREFILL, 0))
+        if rank <= _TOOL:
+            del self._open[thread]
+            self._add(thread, rank, since, t // MS)
+
+    def _becomes(self, rank: int, t: int) -> None:
+        for thread, (held, since) in self._open.items():
+            self._add(thread, held, since, t)
+        self._open.clear()
+        self._add(SESSION, self._last, self._since, t)
+        self._last, self._since = rank, t
+
+    def _call(self, event: CallEnd) -> None:
+        thread, end = event.thread, of_call.ended_ns(event) // MS
+        sent = end if event.t_sent is None else event.t_sent // MS
+        first = end if event.t_first is None else event.t_first // MS
+        self._add(thread, _QUEUE, event.t_intended // MS, sent)
+        self._add(thread, _PREFILL, sent, first)
+        self._add(thread, _DECODE, first, end)
+        if event.failure is not None and not event.cut:
+            self.failures.append(end)
+
+    def _add(self, thread: int, rank: int, start: int, end: int) -> None:
+        if end <= start or not rank:
+            return
+        self._starts.append(max(0, start))
+        self._ends.append(end)
+        self._marks.append(16 * min(thread, SESSION) + rank)
+        if len(self._starts) > KEPT:
+            self._thin()
+
+    def _thin(self) -> None:
+        """The older half as a picture."""
+        half = KEPT // 2
+        old = tuple(np.array(a[:half], dtype=np.int64) for a in (self._starts, self._ends, self._marks))
+        begin, end = int(old[0].min()), int(old[1].max())
+        step = -(-(end - begin) // COARSE)
+        cells = paint([(old[0], old[1], old[2] % 16)], begin, step, COARSE)[0]
+        rest = self._starts[half:], self._ends[half:], self._marks[half:]
+        self._starts, self._ends, self._marks = array("I"), array("I"), array("H")
+        for first, columns, rank in runs(cells):
+            self._add(SESSION, rank, begin + first * step, min(end, begin + (first + columns) * step))
+        self._starts.extend(rest[0])
+        self._ends.extend(rest[1])
+        self._marks.extend(rest[2])
+
+    def within(
+        self,
+        start: int,
+        end: int,
+        now: int,
+        seen: Mapping[int, tuple[int, int]] | None = None,
+        thread: int | None = None,
+    ) -> Stretches:
+        """What happened in [start, end), and what goes on at `now`; of one thread where one is asked for.
+
+        `seen`: how far calls under way are, by thread: rank of their state, and since when.
+        """
+        # Later stretches end later, but for a little: those that ended long before `start` are not looked at.
+        low, high = 0, len(self._ends)
+        while low < high:
+            middle = (low + high) // 2
+            if self._ends[middle] <= start - _LATE_MS:
+                low = middle + 1
+            else:
+                high = middle
+        held = [np.array(a[low:], dtype=np.int64) for a in (self._starts, self._ends, self._marks)]
+        more = np.array(list(self._going_on(now, seen or {})), dtype=np.int64).reshape(-1, 3).T
+        starts, ends, marks = (np.concatenate(pair) for pair in zip(held, more, strict=True))
+        chosen = (ends > start) & (starts < end)
+        if thread is not None:
+            chosen &= marks // 16 == thread
+        return starts[chosen], ends[chosen], marks[chosen] % 16
+
+    def _going_on(self, now: int, seen: Mapping[int, tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
+        if self._last:
+            yield self._since, max(now, self._since + 1), 16 * SESSION + self._last
+        for thread, (rank, since) in self._open.items():
+            shown, changed = seen.get(thread, (rank, since)) if rank == _PREFILL else (rank, since)
+            begin = changed if shown == _DECODE else since
+            if begin > since:
+                yield since, begin, 16 * thread + _PREFILL
+            yield begin, max(now, begin + 1), 16 * thread + shown
+
+    def threads(self, start: int, end: int) -> list[int]:
+        """Threads that did something in [start, end), in the order of their numbers."""
+        found = {thread for thread, (_, since) in self._open.items() if since < end}
+        for begin, stop, mark in zip(self._starts, self._ends, self._marks, strict=True):
+            if stop > start and begin < end:
+                found.add(mark // 16)
+        return sorted(found - {SESSION})
+
+    def settled(self, now: int) -> int:
+        """Up to when nothing will change any more: calls under way tell their exact times when they end."""
+        return min((since for rank, since in self._open.values() if rank == _PREFILL), default=now)
+
+    def failed(self, start: int, end: int) -> list[int]:
+        """Times of failures in [start, end)."""
+        return [t for t in self.failures if start <= t < end]
+
+
+def read(events: Iterable[Event]) -> list[Lane]:
+    """The lanes of a run, by agent."""
+    lanes: list[Lane] = []
+    for event in events:
+        if isinstance(event, CallStart | CallEnd | WaitStart | WaitEnd | SessionStart | SessionEnd):
+            while len(lanes) <= event.agent:
+                lanes.append(Lane())
+            lanes[event.agent].apply(event)
+    return lanes
+
+
+def paint(found: Sequence[Stretches], start: int, step: int, columns: int) -> Cells:
+    """The state of each agent in each column: what it did longest. `step`: ms of a column."""
+    span = step * columns
+    shift = [np.full(len(s[0]), place * span) for place, s in enumerate(found)]
+    if not found or not sum(map(len, shift)):
+        return np.zeros((len(found), columns), dtype=np.int8)
+    offset = np.concatenate(shift)
+    begins = np.clip(np.concatenate([s[0] for s in found]) - start, 0, span) + offset
+    ends = np.clip(np.concatenate([s[1] for s in found]) - start, 0, span) + offset
+    ranks = np.concatenate([s[2] for s in found])
+    # All agents lie one behind the other on one axis, cut wherever anything begins or ends and at each column.
+    cells = len(found) * columns
+    cuts = np.unique(np.concatenate([begins, ends, np.arange(cells + 1) * step]))
+    first, last = np.searchsorted(cuts, begins), np.searchsorted(cuts, ends)
+    top = np.zeros(len(cuts) - 1, dtype=np.int64)
+    for rank in np.unique(ranks):
+        mine = ranks == rank
+        held = np.bincount(first[mine], minlength=len(cuts)) - np.bincount(last[mine], minlength=len(cuts))
+        top[np.cumsum(held[:-1]) > 0] = rank
+    share = np.bincount(
+        cuts[:-1] // step * len(STATES) + top, weights=np.diff(cuts), minlength=cells * len(STATES)
+    ).reshape(cells, len(STATES))
+    share[:, 0] = 0
+    longest = len(STATES) - 1 - np.argmax(share[:, ::-1], axis=1)
+    longest[share.max(axis=1) == 0] = 0
+    cells_of: Cells = longest.astype(np.int8).reshape(len(found), columns)
+    return cells_of
+
+
+def mark_failures(cells: Cells, lanes: Sequence[Lane], start: int, step: int) -> None:
+    """A column with a failure shows it, however short it was."""
+    for row, lane in zip(cells, lanes, strict=True):
+        for t in lane.failed(start, start + step * len(row)):
+            row[(t - start) // step] = _FAILED
+
+
+def together(cells: Cells) -> NDArray[np.int8]:
+    """Several agents as one row: in each column the state of most of them; a failure of any."""
+    counts = np.stack([(cells == rank).sum(axis=0) for rank in range(len(STATES))])
+    counts[0] = 0
+    most = len(STATES) - 1 - np.argmax(counts[::-1], axis=0)
+    most[counts.max(axis=0) == 0] = 0
+    most[counts[_FAILED] > 0] = _FAILED
+    row: Cells = most.astype(np.int8)
+    return row
+
+
+def runs(cells: NDArray[np.int8]) -> list[tuple[int, int, int]]:
+    """(first column, columns, rank) of equal neighbours; idle ones left out."""
+    cuts = np.flatnonzero(np.diff(cells)) + 1
+    starts = [0, *cuts.tolist()]
+    ends = [*cuts.tolist(), len(cells)]
+    return [(a, b - a, int(cells[a])) for a, b in zip(starts, ends, strict=True) if cells[a]]
