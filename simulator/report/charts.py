@@ -8,7 +8,7 @@ import numpy as np
 from windtunnel.simulator.experiments.outcome import Figure, Outcome, StepOutcome
 from windtunnel.simulator.experiments.table import change, figure, spread
 from windtunnel.simulator.report import svg
-from windtunnel.simulator.report.gather import COLUMNS, Gathered
+from windtunnel.simulator.report.gather import Gathered
 
 HEIGHT = 210.0
 LANES_WIDTH, LANES_LEFT = 1240.0, 30.0
@@ -71,7 +71,7 @@ def lanes(run: Gathered) -> str:
     row = 9.0 if len(run.lanes) > 24 else 13.0
     height = svg.TOP + row * max(1, len(run.lanes)) + svg.BOTTOM
     x = svg.Scale(0, run.length_s, LANES_LEFT, LANES_WIDTH - svg.RIGHT)
-    width = (x.end - x.start) / COLUMNS
+    width = (x.end - x.start) * run.lanes_step_s / run.length_s
     parts = [f'<svg class="chart" viewBox="0 0 {LANES_WIDTH:g} {height:g}" role="img" aria-label="agents over time">']
     paths: dict[str, list[str]] = {}
     for place, (agent, spans) in enumerate(run.lanes):
@@ -79,7 +79,7 @@ def lanes(run: Gathered) -> str:
         if len(run.lanes) <= 32 or place % 4 == 0:
             parts.append(svg.text(LANES_LEFT - 6, top + row - 3, f"{agent + 1}", "tick", anchor="end"))
         for first, columns, state in spans:
-            wide = columns * width
+            wide = min(columns * width, x.end - x.start - first * width)
             box = f"M{x.start + first * width:.1f} {top:.1f}h{wide:.1f}v{row - 2:.1f}h{-wide:.1f}z"
             paths.setdefault(state, []).append(box)
     parts += [f'<path class="lane {state}" d="{"".join(boxes)}"/>' for state, boxes in paths.items()]
@@ -171,4 +171,5 @@ LANE_LEGEND = (
     ("decode", "tokens arriving"),
     ("tool", "tools running"),
     ("waiting", "waiting for a person, or between"),
+    ("failed", "a call or session failed"),
 )
