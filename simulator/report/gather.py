@@ -8,8 +8,9 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from windtunnel.agents.events import CallEnd, EngineSample, Event, SessionEnd, SessionStart, WaitEnd, WaitStart
+from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
@@ -21,9 +22,14 @@ BINS = 240
 COLUMNS = 900
 """Resolution of the timeline of agents."""
 MOST_LANES = 64
-STATES = ("idle", "waiting", "tool", "decode", "prefill")
-"""Of a lane; where several hold at once the last one of these is shown."""
-_RANK = {name: rank for rank, name in enumerate(STATES)}
+_DRAWN = {
+    "decode": "decode",
+    "prefill": "prefill",
+    "tool": "tool",
+    "queue": "waiting",
+    "wait": "waiting",
+    "failed": "failed",
+}
 
 
 class Gathered(Struct, frozen=True):
@@ -45,7 +51,9 @@ class Gathered(Struct, frozen=True):
     latencies: dict[str, NDArray[np.float64]]
     """Metric to the window's values, ascending, s."""
     lanes: list[tuple[int, list[tuple[int, int, str]]]]
-    """(agent, [(first column, columns, state)]); COLUMNS columns over the run's length."""
+    """(agent, [(first column, columns, state)])."""
+    lanes_step_s: float
+    """Of a column; there are COLUMNS at most."""
     lanes_left_out: int
 
 
@@ -78,6 +86,7 @@ def gather(path: Path) -> Gathered:
             for name, figure in (("ttft_s", of_call.ttft_s), ("tpot_s", of_call.tpot_s), ("e2e_s", of_call.e2e_s))
         },
         lanes=_lanes(events, shown, tally.end_t),
+        lanes_step_s=lanes_step_ms(tally.end_t) / 1000,
         lanes_left_out=len(agents) - len(shown),
     )
 
@@ -119,49 +128,27 @@ def _cover(bins: NDArray[np.float64], start: float, end: float) -> None:
     bins[last] += end - last
 
 
+def lanes_step_ms(end: int) -> int:
+    """Of a run that ends at `end` ns, ms of a column of the timeline."""
+    return max(1, -(-end // of_lanes.MS // COLUMNS))
+
+
 def _lanes(events: Iterable[Event], agents: Sequence[int], end: int) -> list[tuple[int, list[tuple[int, int, str]]]]:
-    """What each agent did in each column; of several states in a column the one that ranks highest."""
-    place = {agent: row for row, agent in enumerate(agents)}
-    grid = np.zeros((len(agents), COLUMNS), dtype=np.int8)
-
-    def paint(agent: int, start: int, stop: int, state: str) -> None:
-        row = place.get(agent)
-        if row is not None and stop > start:
-            a, b = int(start * COLUMNS // max(1, end)), int(-(-stop * COLUMNS // max(1, end)))
-            cells = grid[row, a : max(b, a + 1)]
-            np.maximum(cells, _RANK[state], out=cells)
-
-    waits: dict[tuple[int, str, int, int, str], int] = {}
-    began: dict[str, SessionStart] = {}
-    for event in events:
-        match event:
-            case SessionStart():
-                began[event.session] = event
-            case SessionEnd():
-                start = began.pop(event.session, None)
-                if start is not None:
-                    paint(event.agent, start.t, event.t, "waiting")
-            case WaitStart():
-                waits[event.agent, event.session, event.thread, event.call, event.cause] = event.t
-            case WaitEnd():
-                since = waits.pop((event.agent, event.session, event.thread, event.call, event.cause), None)
-                if since is not None and event.cause == "tool":
-                    paint(event.agent, since, event.t, "tool")
-            case CallEnd() if event.t_sent is not None:
-                over = of_call.ended_ns(event)
-                first = event.t_first if event.t_first is not None else over
-                paint(event.agent, event.t_sent, first, "prefill")
-                paint(event.agent, first, over, "decode")
-            case _:
-                pass
-    for start in began.values():
-        paint(start.agent, start.t, end, "waiting")
-    return [(agent, _runs(grid[row])) for agent, row in place.items()]
-
-
-def _runs(cells: NDArray[np.int8]) -> list[tuple[int, int, str]]:
-    """Equal neighbours joined; idle ones left out."""
-    cuts = np.flatnonzero(np.diff(cells)) + 1
-    starts = [0, *cuts.tolist()]
-    ends = [*cuts.tolist(), len(cells)]
-    return [(a, b - a, STATES[cells[a]]) for a, b in zip(starts, ends, strict=True) if cells[a]]
+    """What each agent did for most of each column; failures always."""
+    lanes = of_lanes.read(events)
+    chosen = [lanes[agent] for agent in agents]
+    now = end // of_lanes.MS
+    step = lanes_step_ms(end)
+    cells = of_lanes.paint([lane.within(0, step * COLUMNS, now) for lane in chosen], 0, step, COLUMNS)
+    of_lanes.mark_failures(cells, chosen, 0, step)
+    return [
+        (
+            agent,
+            [
+                (first, columns, _DRAWN[state])
+                for first, columns, rank in of_lanes.runs(row)
+                if (state := of_lanes.STATES[rank]) in _DRAWN
+            ],
+        )
+        for agent, row in zip(agents, cells, strict=True)
+    ]
