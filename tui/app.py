@@ -65,7 +65,7 @@ class Viewer(App[int]):
     TITLE = "windtunnel"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c", "leave", "quit", priority=False),
+        Binding("q,ctrl+c,ctrl+q", "leave", "quit", priority=False),
         Binding("question_mark", "help", "help"),
         Binding("p", "picture", "picture"),
         Binding("T", "theme", "next theme"),

@@ -162,6 +162,7 @@ async def test_help_opens_and_closes(folder: Path, follow: Open) -> None:
         (["q", "d"], DETACH),
         (["q", "down", "enter"], DETACH),
         (["ctrl+c", "d"], DETACH),
+        (["ctrl+q", "d"], DETACH),
         (["q", "g"], None),
         (["q", "escape"], None),
         (["q", "up", "enter"], None),

@@ -17,8 +17,9 @@ from windtunnel.tui.widgets.dialog import boxed
 from windtunnel.tui.widgets.lines import Lines
 
 WIDTH = 52
-OWN = ("palette",)
-"""What makes no sense from here."""
+ROWS = 14
+MOVES = frozenset({"up", "down", "left", "right", "page up", "page down", "first", "last"})
+"""Nothing that one would look for by name."""
 
 
 class Command(Struct, frozen=True):
@@ -36,13 +37,14 @@ def commands(screen: Screen[object], *, colour: bool) -> tuple[Command, ...]:
     """What the screen's keys do, then what works everywhere; the same action of several keys once."""
     found: dict[tuple[str, bool], list[tuple[str, str]]] = {}
     for key, (node, binding, enabled, _) in screen.active_bindings.items():
-        if enabled and binding.description and binding.action not in OWN:
+        told = binding.description and binding.description not in MOVES and binding.action != "palette"
+        if enabled and told and binding.action.partition(".")[0] not in {"app", "screen"}:
             found.setdefault((binding.action, node is screen), []).append((named(key), binding.description))
     out = [
         Command(keys[0][1], " ".join(key for key, _ in keys[:2]), action, own)
         for own in (True, False)
         for (action, of), keys in found.items()
-        if of is own and not action.startswith("screen.")
+        if of is own
     ]
     themes = [Command(f"theme: {name}", "", f"wear('{name}')", screen=False) for name in NAMES] if colour else []
     return (*out, *themes)
@@ -96,7 +98,7 @@ class PaletteScreen(ModalScreen[Command]):
     @property
     def room(self) -> int:
         """Commands that fit: the box keeps its height while one types."""
-        return max(1, min(len(self.all), self.size.height - 6))
+        return max(1, min(len(self.all), self.size.height - 6, ROWS))
 
     def draw(self) -> None:
         found, room, width = self.found, self.room, min(WIDTH, self.size.width - 6)
