@@ -29,6 +29,37 @@ class Palette(Struct, frozen=True):
         return self.ground, self.raised, self.chosen
 
 
+RAMP = ("#440154", "#443983", "#31688e", "#21918c", "#2a9d6f", "#5ec962", "#addc30", "#fde725")
+"""From little to much (matplotlib's viridis): light grows with the value, so that it can be read without its hues."""
+
+
+def mixed(colour: str, ground: str, share: float) -> str:
+    """`share` of a colour on the ground."""
+    pairs = ((int(colour[i : i + 2], 16), int(ground[i : i + 2], 16)) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(a * share + b * (1 - share)):02x}" for a, b in pairs)
+
+
+def _areas(ground: str, raised: str, c: Mapping[str, str]) -> dict[str, Style]:
+    """Of each state: `fill-` and `on-` draw and underlay a quiet area, `cell-` is a letter on its own ground."""
+    hues = {s: c[s] for s in ("queue", "prefill", "decode", "tool", "wait", "cut")}
+    hues |= {"failed": c["bad"], "done": c["rule"], "idle": raised}
+    areas = {s: hue if s in {"done", "idle"} else mixed(hue, ground, 0.66) for s, hue in hues.items()}
+    tint = 0.24 if int(ground[1:3], 16) < 0x80 else 0.12
+    letters = {**hues, "done": c["dim"], "idle": c["faint"]}
+    tones = {f"fill-{s}": Style(color=area) for s, area in areas.items()}
+    tones |= {f"on-{s}": Style(bgcolor=area) for s, area in areas.items()}
+    tones |= {
+        f"cell-{s}": Style(
+            color=letters[s], bgcolor=raised if s in {"done", "idle"} else mixed(hue, ground, tint), bold=True
+        )
+        for s, hue in hues.items()
+    }
+    tones |= {
+        f"heat-{i}": Style(color="#ffffff" if i < 3 else "#0b0e14", bgcolor=value) for i, value in enumerate(RAMP)
+    }
+    return tones
+
+
 def _palette(ground: str, raised: str, chosen: str, on_badge: str, colours: Mapping[str, str]) -> Palette:
     """From plain hues: states and what is said with them, greys from `strong` to `rule`."""
     c = colours
@@ -48,6 +79,7 @@ def _palette(ground: str, raised: str, chosen: str, on_badge: str, colours: Mapp
         "emulated": Style(color=on_badge, bgcolor=c["warn"], bold=True),
         "frozen": Style(color=on_badge, bgcolor=c["brand"], bold=True),
         "alarm": Style(color=on_badge, bgcolor=c["bad"], bold=True),
+        **_areas(ground, raised, c),
     }
     return Palette(ground=ground, raised=raised, chosen=chosen, text=c["text"], tones=tones)
 
