@@ -33,6 +33,7 @@ from windtunnel.agents.events import (
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.fold_cache import CacheView
+from windtunnel.simulator.results.facts import growth
 from windtunnel.simulator.results.fold_engine import EngineView
 from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row
 from windtunnel.simulator.results.fold_trust import Trust
@@ -40,10 +41,10 @@ from windtunnel.simulator.results.series import Series
 from windtunnel.simulator.results.working_set import WorkingSet
 
 STATES: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", "done", "failed", "cut")
-AMOUNTS = ("output", "prompt", "known_prompt", "cached", "missed")
+AMOUNTS = ("output", "prompt", "known_prompt", "cached", "missed", "preempted")
 GAUGES = ("in_flight", "in_tool", "waiting", "running", "queued", "kv", "held")
 SERIES = (*AMOUNTS, *GAUGES, *STATES)
-"""Columns of `Fold.series`: amounts of tokens, gauges (`held` is the working set in tokens), agents in each state as
+"""Columns of `Fold.series`: amounts of tokens and preemptions, gauges (`held` is the working set in tokens), agents in each state as
 seen four times a second. Cached share is `shares("cached", "known_prompt")`."""
 KEPT_FAILURES = 200
 KEPT_NOTES = 100
@@ -354,6 +355,9 @@ class Fold:
         self.engine.add(event, steady=self.phase == "steady")
         if last is not None and event.t > last.t:
             seconds = (event.t - last.t) / NS
+            preempted = growth(last, event, "preemptions")
+            if preempted:
+                self.series.add("preempted", event.t, event.t, preempted)
             for name, value in (("running", event.running), ("queued", event.waiting), ("kv", event.kv_usage)):
                 if value is not None:
                     self.series.add(name, last.t, event.t, value * seconds)
