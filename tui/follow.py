@@ -18,6 +18,7 @@ from windtunnel.simulator.results.liveness import last_written, state
 from windtunnel.simulator.results.store import EVENTS_FILE, TEXT_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.traces.errors import UsageError
+from windtunnel.tui.history import Histories
 from windtunnel.tui.playing import Playing
 from windtunnel.tui.snapshot import BUSY, NS, Plans, head_of, view_of
 from windtunnel.tui.texts import Texts, Traces
@@ -52,6 +53,7 @@ class Follower:
         """None: the run is shown as it stands, and not played again."""
         self.fold = Fold(folder.run)
         self.plans = Plans()
+        self.histories = Histories()
         self.tail = Tail(folder.path / EVENTS_FILE)
         self.texts = Texts(folder.path / TEXT_FILE)
         self.traces = Traces()
@@ -85,6 +87,7 @@ class Follower:
             silent_s=self.silent_s,
             summary=self.summary,
             speed=self.speed,
+            history=self.histories.of(self.fold, ended=self.ending is not None),
         )
         if behind:
             self.view = msgspec.structs.replace(self.view, reading=True)

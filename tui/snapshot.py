@@ -1,8 +1,8 @@
 """From the fold to what is drawn: one frozen `View`, with names made short and ages worked out."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -14,12 +14,16 @@ from windtunnel.simulator.results.fold import Row as FoldRow
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.tui.figures import clock, seconds, tenths, whole
-from windtunnel.tui.view import Doing, Ending, Engine, Row, View
+from windtunnel.tui.history import history_of
+from windtunnel.tui.view import Doing, Ending, Engine, History, Row, View
 
+N = TypeVar("N", int, float)
 NS = 1_000_000_000
 RATE_S = 5.0
 """Speeds are of the last seconds: long enough to stand still, short enough to show a change."""
 AGE_STEP_S = 0.5
+GUESS_FROM = 0.1
+"""Of the sessions or calls wanted; before so many have ended, their pace tells no end."""
 BUSY = frozenset({"queue", "prefill", "decode"})
 
 
@@ -51,6 +55,7 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
     if recording:
         source = str(run.get("target") or "").rpartition("://")[2]
     duration = config.get("duration_s")
+    goal = next(((0, int(config[name]), name) for name in ("sessions", "calls") if _int(config.get(name))), None)
     return View(
         run=name,
         agents=_int(run.get("agents")) or _int(config.get("agents")) or 0,
@@ -63,6 +68,8 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
         sure=_sure(emulated) if emulated is not None else "",
         recording=recording,
         total_s=float(duration) if isinstance(duration, int | float) else None,
+        goal=None if recording else goal,
+        engine=Engine(kv_tokens=_int(engine.get("kv_tokens"))),
     )
 
 
@@ -81,6 +88,7 @@ def view_of(
     silent_s: float | None,
     summary: Summary | None,
     speed: str,
+    history: History | None = None,
 ) -> View:
     """The run as the fold knows it; once there is a summary, its figures are the ones shown."""
     reasons = summary.invalid_reasons if summary is not None else fold.invalid_reasons()
@@ -90,12 +98,12 @@ def view_of(
     now = fold.t
     engine = fold.engine
     gpus = list(engine.gpus.values())
-    power = [g.power_w for g in gpus if g.power_w is not None]
-    load = [g.utilisation for g in gpus if g.utilisation is not None]
     latest = engine.latest
     expected = fold.cache.shown.expected_share
     lag = fold.trust.lag_p99_s
     live = ending is None
+    goal = _goal(head, fold)
+    left = _left(head, fold, goal)
     note = fold.phase_note or (fold.notes[-1].text if fold.notes else "")
     view = View(
         run=head.run,
@@ -114,6 +122,9 @@ def view_of(
         elapsed_s=fold.elapsed_s,
         phase_s=fold.phase_s,
         total_s=head.total_s,
+        left_s=left[0] if live else None,
+        left_sure=left[1],
+        goal=goal,
         ending=ending,
         reason=fold.status_reason,
         silent_s=silent_s,
@@ -138,18 +149,58 @@ def view_of(
         failures=tuple(fold.failure_reasons.most_common(5)),
         engine=Engine(
             kv_usage=latest.kv_usage if latest else None,
+            kv_tokens=head.engine.kv_tokens,
+            held=float(fold.held.tokens) if live else _held_in_window(fold),
             running=latest.running if latest else None,
             waiting=latest.waiting if latest else None,
             hit_ratio=engine.hit_ratio,
             preemptions=engine.preemptions if latest is not None and latest.preemptions is not None else None,
             accepted=engine.acceptance_length,
-            gpu=sum(load) / len(load) if load else None,
-            power_w=sum(power) if power else None,
+            gpu=_mean([g.utilisation for g in gpus]),
+            memory=_sum([g.memory_used for g in gpus]),
+            memory_total=_sum([g.memory_total for g in gpus]),
+            power_w=_sum([g.power_w for g in gpus]),
         ),
-        out_series=tuple(fold.series.rates("output")[: None if ending else -1]),
+        history=history if history is not None else history_of(fold, ended=not live),
         rows=tuple(row_of(row, plans, now, ended=ending is not None) for row in fold.rows),
     )
     return view if summary is None else _concluded(view, summary)
+
+
+def _goal(head: View, fold: Fold) -> tuple[int, int, str] | None:
+    """How much of what ends the run has ended."""
+    if head.goal is None:
+        return None
+    _, wanted, what = head.goal
+    ended = fold.sessions if what == "sessions" else fold.calls
+    return ended["completed"] + ended["failed"] + ended["cut"], wanted, what
+
+
+def _left(head: View, fold: Fold, goal: tuple[int, int, str] | None) -> tuple[float | None, bool]:
+    """Seconds until the end of the window, and whether that is known and not guessed from the pace so far."""
+    if fold.phase == "steady" and head.total_s is not None:
+        return max(0.0, head.total_s - fold.phase_s), True
+    if goal is None or fold.ended or goal[0] < GUESS_FROM * goal[1] or goal[0] >= goal[1]:
+        return None, True
+    return fold.elapsed_s / goal[0] * (goal[1] - goal[0]), False
+
+
+def _held_in_window(fold: Fold) -> float | None:
+    """The mean working set of the measured window, tokens; None where nothing was measured."""
+    if fold.window is None:
+        return None
+    start, end = fold.window[0], fold.window[1] or fold.t
+    return fold.series.amounts("held", [start, end])[0] * NS / (end - start) if end > start else None
+
+
+def _sum(values: Sequence[N | None]) -> N | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
 
 
 def _concluded(view: View, summary: Summary) -> View:
@@ -179,6 +230,8 @@ def _concluded(view: View, summary: Summary) -> View:
             preemptions=summary.engine.preemptions,
             accepted=summary.engine.acceptance_length,
             gpu=summary.gpu.utilisation if summary.gpu else None,
+            memory=summary.gpu.memory_used if summary.gpu else None,
+            memory_total=summary.gpu.memory_total if summary.gpu else None,
             power_w=summary.gpu.power_w if summary.gpu else None,
         ),
         headline=headline(summary),

@@ -66,9 +66,13 @@ class Row(Struct, frozen=True):
 
 
 class Engine(Struct, frozen=True):
-    """The engine's last scrape and the GPU's."""
+    """The engine's last scrape and the GPU's; of the measured window once the run has ended."""
 
     kv_usage: float | None = None
+    kv_tokens: int | None = None
+    """What its cache can hold."""
+    held: float | None = None
+    """The working set: tokens of context that the live sessions have together."""
     running: float | None = None
     waiting: float | None = None
     hit_ratio: float | None = None
@@ -77,8 +81,41 @@ class Engine(Struct, frozen=True):
     accepted: float | None = None
     """Tokens per step with speculation."""
     gpu: float | None = None
-    gpu_memory: float | None = None
+    memory: int | None = None
+    """Bytes in use on all GPUs."""
+    memory_total: int | None = None
     power_w: float | None = None
+
+    @property
+    def demand(self) -> float | None:
+        """The working set as a share of what the cache can hold: above 1 something has to go."""
+        return self.held / self.kv_tokens if self.held is not None and self.kv_tokens else None
+
+
+STACK: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", "cut", "failed", "done")
+"""States from the bottom of a stack to its top; what lies above has not begun."""
+
+
+class History(Struct, frozen=True, eq=False):
+    """The run so far, one value for every `step_s` since its start; the step in progress is left out.
+
+    Compared by identity: a history that did not change is the same object, and so are the pictures made of it.
+    """
+
+    step_s: float = 1.0
+    output: tuple[float, ...] = ()
+    """Tokens/s."""
+    prompt: tuple[float, ...] = ()
+    cached: tuple[float | None, ...] = ()
+    """Share of the prompts that got their first token in the step; None where there was none."""
+    missed: tuple[float | None, ...] = ()
+    """Share of them that an infinite cache would have held, and this one did not."""
+    kv: tuple[float, ...] = ()
+    """Share of the KV cache."""
+    held: tuple[float, ...] = ()
+    """The working set in tokens."""
+    states: tuple[tuple[float, ...], ...] = ()
+    """Agents in each state of `STACK`."""
 
 
 class View(Struct, frozen=True):
@@ -110,6 +147,11 @@ class View(Struct, frozen=True):
     """Seconds in this phase."""
     total_s: float | None = None
     """Length of the measured window where it is known."""
+    left_s: float | None = None
+    """Until the measured window ends; where the run ends after so many sessions or calls, by their pace so far."""
+    left_sure: bool = True
+    goal: tuple[int, int, str] | None = None
+    """(done, of, what) of a run that ends after so many sessions or calls."""
     ending: Ending | None = None
     reason: str = ""
     silent_s: float | None = None
@@ -146,8 +188,7 @@ class View(Struct, frozen=True):
     """Names of failures and how often each happened, most frequent first."""
 
     engine: Engine = Engine()
-    out_series: tuple[float | None, ...] = ()
-    """Output tokens/s since the start: one value a second, in a long run one for several seconds."""
+    history: History = History()
     rows: tuple[Row, ...] = ()
     headline: tuple[tuple[str, str], ...] = ()
     """After the end: the result as (name, value)."""

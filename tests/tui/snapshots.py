@@ -28,17 +28,17 @@ def picture(lines: Sequence[Line], width: int, look: Theme | None = None, marked
     """The lines of a screen as an SVG, with the row `marked` on the selection's background."""
     look = look or Theme()
     over = ["select" if y == marked else "" for y in range(len(lines))]
-    return _svg([strip(line, width, look.colour, o) for line, o in zip(lines, over, strict=True)], width)
+    return _svg([strip(line, width, look.ink, o) for line, o in zip(lines, over, strict=True)], width, look)
 
 
 def screen(app: Viewer) -> str:
     """What a running app shows, as an SVG."""
-    return _svg(app.screen._compositor.render_strips(), app.size.width)
+    return _svg(app.screen._compositor.render_strips(), app.size.width, app.look)
 
 
-def _svg(strips: Sequence[Strip], width: int) -> str:
+def _svg(strips: Sequence[Strip], width: int, look: Theme) -> str:
     # How a line was put together of pieces is not to be seen, so it must not be in the file.
-    return svg([one.simplify() for one in strips], width, "windtunnel")
+    return svg([one.simplify() for one in strips], width, "windtunnel", look.colours)
 
 
 def same(name: str, drawn: str) -> None:

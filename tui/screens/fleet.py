@@ -102,7 +102,7 @@ def compose_frame(
     results = result_lines(view, width, glyphs, 2) if view.headline else []
     tall = max(2, tall - len(results) - len(lines) + 2)
     lines += results
-    lines += graph(view.out_series, width - 1, tall, glyphs)
+    lines += graph(view.history.output, width - 1, tall, glyphs)
     lines += [agents_line(view, width, glyphs, look.colour), engine_line(view, width, glyphs)]
     rows = table.frozen if table.frozen is not None else view.rows
     order = arranged(kept(rows, table.pattern), table.sort, table.backwards)
