@@ -32,8 +32,8 @@ from windtunnel.agents.events import (
 )
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.fold_cache import CacheView
 from windtunnel.simulator.results.facts import growth
+from windtunnel.simulator.results.fold_cache import CacheView
 from windtunnel.simulator.results.fold_engine import EngineView
 from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row
 from windtunnel.simulator.results.fold_trust import Trust
@@ -44,8 +44,8 @@ STATES: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", 
 AMOUNTS = ("output", "prompt", "known_prompt", "cached", "missed", "preempted")
 GAUGES = ("in_flight", "in_tool", "waiting", "running", "queued", "kv", "held")
 SERIES = (*AMOUNTS, *GAUGES, *STATES)
-"""Columns of `Fold.series`: amounts of tokens and preemptions, gauges (`held` is the working set in tokens), agents in each state as
-seen four times a second. Cached share is `shares("cached", "known_prompt")`."""
+"""Columns of `Fold.series`: amounts of tokens and preemptions, gauges (`held` is the working set in tokens), agents in
+each state as seen four times a second. Cached share is `shares("cached", "known_prompt")`."""
 KEPT_FAILURES = 200
 KEPT_NOTES = 100
 SPEED_NS = 5 * NS
