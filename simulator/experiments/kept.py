@@ -6,8 +6,10 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
+from windtunnel.simulator.experiments.claim import LOCK_FILE
+from windtunnel.simulator.experiments.experiment import LOG_FILE, OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.outcome import Outcome
+from windtunnel.simulator.results.liveness import process_alive
 from windtunnel.simulator.results.store import RUN_FILE, SUMMARY_FILE
 from windtunnel.traces.errors import UsageError
 
@@ -28,6 +30,16 @@ def read_outcome(folder: Path) -> Outcome:
         raise UsageError(f"{folder} is neither a run nor an experiment with results: give such a folder") from None
     except (OSError, msgspec.DecodeError) as error:
         raise UsageError(f"{path} cannot be read ({error}); run the experiment again") from error
+
+
+def at_work(folder: Path) -> bool:
+    """Whether a `compare` is at it now, on this machine."""
+    lock = folder / LOCK_FILE
+    try:
+        pid, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
+    except (OSError, ValueError):
+        return False
+    return process_alive(pid, since) is True
 
 
 def name_of(folder: Path) -> str:
@@ -54,3 +66,20 @@ def run_folders(experiment: Path) -> Iterator[tuple[Path, bool]]:
         except OSError:
             continue
         yield from ((run, (run / SUMMARY_FILE).exists()) for run in inside if (run / RUN_FILE).exists())
+
+
+def log_of(experiment: Path) -> list[dict[str, Any]]:
+    """What has happened in it, line by line; one that was cut off by a kill is left out."""
+    try:
+        lines = (experiment / LOG_FILE).read_bytes().split(b"\n")
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            entry = msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found

@@ -39,7 +39,15 @@ def last_written(folder: RunFolder) -> float:
 def _process_alive(folder: RunFolder) -> bool | None:
     """None where it cannot be told: another machine, no process id, or a system without /proc."""
     pid, host = folder.run.get("pid"), folder.run.get("host")
-    if not isinstance(pid, int) or pid <= 0 or host != socket.gethostname():
+    if not isinstance(pid, int) or host != socket.gethostname():
+        return None
+    anchor = folder.run.get("wall_clock")
+    return process_alive(pid, anchor if isinstance(anchor, int | float) else None)
+
+
+def process_alive(pid: int, since: float | None) -> bool | None:
+    """Whether a process of this machine is there and was at `since` (Unix time); None where it cannot be told."""
+    if pid <= 0:
         return None
     try:
         os.kill(pid, 0)
@@ -57,6 +65,5 @@ def _process_alive(folder: RunFolder) -> bool | None:
     if fields[0] in "ZX":
         return False
     started = boot + int(fields[19]) / os.sysconf("SC_CLK_TCK")
-    anchor = folder.run.get("wall_clock")
-    # A process that began after the run did has only inherited the number.
-    return not (isinstance(anchor, (int, float)) and started > anchor + 2.0)
+    # A process that began later has only inherited the number.
+    return since is None or started <= since + 2.0
