@@ -10,6 +10,8 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from windtunnel.simulator.results.liveness import state
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
@@ -32,6 +34,8 @@ YIELDING = 19
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.web:
+        return _web(arguments)
     follower = Follower.open(
         arguments.run_dir,
         wall=time.time,
@@ -46,7 +50,21 @@ def _run(arguments: argparse.Namespace) -> int:
         follower.close()
 
 
+def _web(arguments: argparse.Namespace) -> int:
+    """A page for browsers: each starts a viewer with the same flags."""
+    from windtunnel.tui.web import main as serve
+
+    RunFolder.open(arguments.run_dir)
+    given = {"--theme": arguments.theme, "--speed": arguments.speed, "--at": arguments.at}
+    flags = [part for name, value in given.items() if value is not None for part in (name, f"{value}")]
+    return serve(arguments.run_dir, arguments.port, flags)
+
+
 def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
+    if arguments.own_terminal:
+        from windtunnel.tui.web import own_terminal
+
+        own_terminal()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("the viewer needs a terminal on stdin and stderr: use --svg FILE for a picture without one")
     app = Viewer(
@@ -56,7 +74,7 @@ def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
         exit_when_done=arguments.exit_when_done,
         stamp=lambda: time.strftime("%Y%m%d-%H%M%S"),
     )
-    if arguments.mode == "watch" and hasattr(os, "nice"):
+    if hasattr(os, "nice") and (arguments.mode == "watch" or state(follower.folder, time.time()) == "running"):
         os.nice(YIELDING)
     app.hear_signals = True
     code = app.run()
@@ -120,6 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speed", type=_speed, help="play the recorded events again, this many times as fast")
     parser.add_argument("--at", type=float, metavar="S", help="show the run as it was S seconds after its start")
     parser.add_argument("--theme", choices=NAMES, help=f"colours; default WINDTUNNEL_THEME, else {NAMES[0]}")
+    parser.add_argument("--web", action="store_true", help="serve it to this machine's browsers, a viewer for each")
+    parser.add_argument("--port", type=int, default=0, help="with --web; default: any free one")
+    parser.add_argument("--own-terminal", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of the screen and exit")
     parser.add_argument("--size", type=_size, default=(120, 40), help="of the picture, default 120x40")
     parser.add_argument("--agent", type=int, metavar="N", help="with --svg: open agent N")
