@@ -9,6 +9,21 @@ import click
 
 from windtunnel.simulator.cli_options import run_options, to_config
 
+OWN_WORDS = {
+    "agents": "Where the search begins.",
+    "seed": "First of the --repeats seeds: order of sessions and start points.",
+    "duration": "Length of each run's measured window, after warm-up (default 300).",
+    "sessions": "Each run starts K sessions, then drains.",
+    "calls": "Each run starts K calls, then drains.",
+    "engine": 'What carries them: "vllm serve MODEL --port {port}", "emulator --gpu H100 ..." (default: emulator).',
+    "slo": "Service level to be met (default: ttft_s.p90<3,tpot_s.p90<0.05).",
+    "out": "Folder with a run for each number that is tried; goes on with it (default: a new one in ./runs).",
+    "as_json": "Print the answer as JSON.",
+}
+"""Flags of a run that mean something else here."""
+NOT_HERE = ("virtual", "no_text")
+"""Decided by the engine; never kept."""
+
 if TYPE_CHECKING:
     from windtunnel.simulator.experiments.capacity import Capacity
 
@@ -36,6 +51,16 @@ def capacity(most: int, repeats: int, resolution: str, emulate: str | None, **fl
     share = parse_share(resolution, "--resolution")
     found = _search(config, most=most, repeats=repeats, resolution=share, emulate=emulate)
     click.echo(_printed(found, as_json=as_json), nl=False)
+
+
+def _in_own_words(command: click.Command) -> None:
+    for option in command.params:
+        if isinstance(option, click.Option):
+            option.help = OWN_WORDS.get(option.name or "", option.help)
+            option.hidden |= option.name in NOT_HERE
+
+
+_in_own_words(capacity)
 
 
 def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate: str | None) -> "Capacity":

@@ -1,8 +1,8 @@
 """The largest number of agents that meets a service level: bracket, bisect, repeat at the edge.
 
 Whether a number passes is partly chance: sessions and their order change with the seed. One seed places the edge; there
-the majority of several seeds decides, and the interval goes from the last number that all seeds pass to the first one
-that none passes.
+the majority of several seeds decides, and the interval goes from the last number that all seeds pass to the last one
+that any passes. Both ends were tried.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -62,10 +62,10 @@ class Search:
         low, high = await self._bracket(min(max(1, first), self._most))
         low, high = await self._bisect(low, high, repeats=1)
         low, high = await self._settle(low, high)
+        least = await self._all_pass(low)
         if high is None:
-            return self._edge(low, await self._all_pass(low), low, capped=True)
-        none = await self._none_pass(high)
-        return self._edge(low, await self._all_pass(low), self._most if none is None else none - 1, capped=False)
+            return self._edge(low, least, low, capped=True)
+        return self._edge(low, least, await self._any_passes(low, high), capped=False)
 
     def _edge(self, agents: int, low: int, high: int, *, capped: bool) -> Edge:
         readings = tuple(self.readings[key] for key in sorted(self.readings))
@@ -73,15 +73,12 @@ class Search:
 
     async def _passes(self, agents: int, repeats: int) -> bool:
         """The majority of seeds; no agents always pass."""
-        return agents == 0 or 2 * await self._passing(agents, repeats) > repeats
+        return agents == 0 or 2 * sum([await self._met(agents, seed) for seed in range(repeats)]) > repeats
 
-    async def _passing(self, agents: int, repeats: int) -> int:
-        passed = 0
-        for seed in range(repeats):
-            if (agents, seed) not in self.readings:
-                self.readings[agents, seed] = await self._measure(agents, seed)
-            passed += self.readings[agents, seed].met
-        return passed
+    async def _met(self, agents: int, seed: int) -> bool:
+        if (agents, seed) not in self.readings:
+            self.readings[agents, seed] = await self._measure(agents, seed)
+        return self.readings[agents, seed].met
 
     async def _bracket(self, first: int) -> tuple[int, int | None]:
         """A number that passes and one that does not; None where everything up to the most passes."""
@@ -99,7 +96,7 @@ class Search:
         return high // 2, high
 
     async def _bisect(self, low: int, high: int | None, *, repeats: int) -> tuple[int, int | None]:
-        while high is not None and high - low > max(1, int(low * self._resolution)):
+        while high is not None and high - low > self._near(low):
             middle = (low + high) // 2
             if await self._passes(middle, repeats):
                 low = middle
@@ -109,11 +106,11 @@ class Search:
 
     async def _settle(self, low: int, high: int | None) -> tuple[int, int | None]:
         """The edge at which the majority of seeds turns: outwards from where one seed saw it, then bisected again."""
-        step = max(1, int(low * self._resolution))
+        step = self._near(low)
         while not await self._passes(low, self._repeats):
             low, high = max(0, low - step), low
             step *= 2
-        step = max(1, int(low * self._resolution))
+        step = self._near(low)
         while high is not None and await self._passes(high, self._repeats):
             if high >= self._most:
                 return high, None
@@ -122,20 +119,49 @@ class Search:
         return await self._bisect(low, high, repeats=self._repeats)
 
     async def _all_pass(self, agents: int) -> int:
-        """The nearest number, from the edge downwards, that no seed fails."""
+        """The largest number up to the edge, of those that are tried, that no seed fails; 0 where none is."""
+        fails: int | None = None
         step = 1
-        while agents > 0 and await self._passing(agents, self._repeats) < self._repeats:
-            agents, step = max(0, agents - step), 2 * step
+        while agents > 0 and not await self._all(agents):
+            fails, agents, step = agents, max(0, agents - step), 2 * step
+        while fails is not None and fails - agents > self._near(agents):
+            middle = (agents + fails) // 2
+            if await self._all(middle):
+                agents = middle
+            else:
+                fails = middle
         return agents
 
-    async def _none_pass(self, agents: int) -> int | None:
-        """The nearest number, from the edge upwards, that no seed passes; None where some still pass the most."""
+    async def _any_passes(self, passes: int, agents: int) -> int:
+        """The largest number, of those that are tried, that any seed passes; `agents` is the first beyond the edge."""
         step = 1
-        while await self._passing(agents, self._repeats) > 0:
+        while await self._any(agents):
             if agents >= self._most:
-                return None
-            agents, step = min(self._most, agents + step), 2 * step
-        return agents
+                return agents
+            passes, agents, step = agents, min(self._most, agents + step), 2 * step
+        while agents - passes > self._near(passes):
+            middle = (passes + agents) // 2
+            if await self._any(middle):
+                passes = middle
+            else:
+                agents = middle
+        return max((reading.agents for reading in self.readings.values() if reading.met), default=passes)
+
+    def _near(self, agents: int) -> int:
+        """Distance of two numbers between which none is tried."""
+        return max(1, int(agents * self._resolution))
+
+    async def _all(self, agents: int) -> bool:
+        for seed in range(self._repeats if agents else 0):
+            if not await self._met(agents, seed):
+                return False
+        return True
+
+    async def _any(self, agents: int) -> bool:
+        for seed in range(self._repeats):
+            if await self._met(agents, seed):
+                return True
+        return False
 
 
 def curve(readings: Sequence[Reading]) -> list[dict[str, float | int | None]]:

@@ -44,9 +44,20 @@ def test_the_interval_reaches_the_most_that_may_be_tried_where_a_seed_still_pass
 def test_the_majority_of_seeds_decides_and_the_interval_holds_all(limits):
     edge, _ = search(lambda seed: limits[seed])
     assert edge.agents == sorted(limits)[1]
-    assert edge.low <= min(limits)
-    assert edge.high >= max(limits)
-    assert edge.high - edge.low <= 2 * (max(limits) - min(limits)) + 2
+    assert (edge.low, edge.high) == (min(limits), max(limits))
+
+
+@pytest.mark.parametrize("resolution", [0.0, 0.05, 0.25])
+@pytest.mark.parametrize("limits", [(40, 22, 31), (200, 90, 140), (5, 60, 30), (100, 100, 61)])
+def test_both_ends_of_the_interval_were_tried(limits, resolution):
+    edge, asked = search(lambda seed: limits[seed], resolution=resolution, most=150)
+    tried = {agents for agents, _ in asked}
+    assert {edge.low, edge.agents, edge.high} <= tried
+    met = {agents: [r.met for r in edge.readings if r.agents == agents] for agents in tried}
+    assert all(met[edge.low])
+    assert any(met[edge.high])
+    assert not any(len(met[agents]) == 3 and all(met[agents]) for agents in tried if edge.low < agents <= edge.agents)
+    assert not any(any(met[agents]) for agents in tried if agents > edge.high)
 
 
 def test_it_is_the_sweeps_number_when_every_run_is_noisy():
