@@ -11,7 +11,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.agents.events import EngineSample, Event
-from windtunnel.simulator.engines.levers import KINDS, lever
+from windtunnel.simulator.engines import levers
+from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
@@ -38,6 +39,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     bottleneck: Bottleneck
     lever: str | None
     """What to try, in the engine's own flags."""
+    lever_note: str | None
+    """What has to be known of it first: what it may cost, and what is only assumed."""
     calls: tuple[CallTime, ...]
     """Of the measured window."""
     working_set: tuple[tuple[float, float], ...]
@@ -85,11 +88,13 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
         working_set=max((tokens for _, tokens in held), default=None),
         settings=settings if isinstance(settings, dict) else {},
     )
+    pulled = _lever(engine.get("name"), found.kind)
     return (
         Diagnosis(
             run_dir=str(path),
             bottleneck=found,
-            lever=_lever(engine.get("name"), found.kind),
+            lever=None if pulled is None else pulled.text,
+            lever_note=None if pulled is None else _note(pulled, folder.run, summary),
             calls=tuple(times),
             working_set=tuple(held),
             kv_tokens=summary.engine.kv_tokens,
@@ -101,9 +106,25 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     )
 
 
-def _lever(engine: Any, kind: str) -> str | None:
+def _lever(engine: Any, kind: str) -> Lever | None:
     known = next((name for name in KINDS if name == kind), None)
-    return lever(engine, known) if isinstance(engine, str) and known is not None else None
+    return levers.find(engine, known) if isinstance(engine, str) and known is not None else None
+
+
+def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:
+    """What it may cost: in quality, and where it is emulated in time."""
+    said = [levers.LOSSY] if lever.lossy else []
+    said += [lever.note] if lever.note else []
+    if summary.emulated:
+        from windtunnel.simulator.expected import expected
+
+        config, engine = run.get("config"), summary.engine
+        command = config.get("engine") if isinstance(config, dict) else None
+        started = command if isinstance(command, str) else "emulator" if run.get("virtual") is True else None
+        cached = None if engine.kv_usage is None or not engine.kv_tokens else engine.kv_usage * engine.kv_tokens
+        told = expected(started, lever.text, running=engine.running, cached=cached) if started else ""
+        said += [told] if told else []
+    return "; ".join(said) or None
 
 
 def against(path: Path, alone: Path) -> Slowdown:
@@ -162,6 +183,7 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
     out += [line for text in neck.evidence for line in paper.wrapped(text, "  - ", "    ")]
     if found.lever:
         out += paper.wrapped(f"try {found.lever}", "  > ", "    ")
+        out += paper.wrapped(found.lever_note, "    ", "    ") if found.lever_note else []
     if found.emulated:
         told = emulation.in_words(summary.engine.emulation)
         out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")

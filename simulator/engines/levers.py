@@ -19,9 +19,14 @@ class Lever(Struct, frozen=True):
 
     text: str
     lossy: bool = False
+    note: str = ""
+    """What has to be known of it."""
     also: tuple[str, ...] = ()
     """Other flags for the same end, best first."""
 
+
+LOSSY = "may change what the model answers"
+DRAFTS = "what it brings hangs on how many drafts the text lets through: measure it with natural text"
 
 CLIENT = Lever("--workers 2 (a flag of windtunnel)", also=("a client on another machine",))
 """The same with every engine: the client limits itself."""
@@ -36,6 +41,7 @@ VLLM: dict[Kind, Lever] = {
     "prefill_budget": Lever("a higher --max-num-batched-tokens"),
     "decode": Lever(
         """--speculative-config '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}'""",
+        note=DRAFTS,
         also=("""--speculative-config '{"method":"mtp","num_speculative_tokens":3}'""", "--quantization fp8"),
     ),
     "prefill_compute": Lever("--tensor-parallel-size 2", also=("--quantization fp8",)),
@@ -52,6 +58,7 @@ SGLANG: dict[Kind, Lever] = {
     "prefill_budget": Lever("a higher --chunked-prefill-size"),
     "decode": Lever(
         "--speculative-algorithm NGRAM",
+        note=DRAFTS,
         also=("--speculative-algorithm EAGLE --speculative-num-steps 3", "--quantization fp8"),
     ),
     "prefill_compute": Lever("--tp-size 2", also=("--quantization fp8",)),
@@ -66,7 +73,7 @@ TRTLLM: dict[Kind, Lever] = {
     ),
     "batch": Lever("a higher --max_batch_size"),
     "prefill_budget": Lever("a higher --max_num_tokens"),
-    "decode": Lever("speculative_config: {decoding_type: MTP} in its YAML"),
+    "decode": Lever("speculative_config: {decoding_type: MTP} in its YAML", note=DRAFTS),
     "prefill_compute": Lever("--tp_size 2"),
     "client": CLIENT,
 }
@@ -77,7 +84,7 @@ LLAMACPP: dict[Kind, Lever] = {
     ),
     "batch": Lever("a higher --parallel"),
     "prefill_budget": Lever("a higher --batch-size"),
-    "decode": Lever("--spec-draft-model with a small model of the same vocabulary"),
+    "decode": Lever("--spec-draft-model with a small model of the same vocabulary", note=DRAFTS),
     "prefill_compute": Lever("a higher --ubatch-size"),
     "client": CLIENT,
 }

@@ -8,8 +8,9 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from windtunnel.simulator.diagnose import diagnose
+from windtunnel.simulator.diagnose import Diagnosis, diagnose
 from windtunnel.simulator.experiments.claim import mark, set_aside
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
@@ -46,6 +47,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     limit: str | None
     """What stops it first; None where the level still held at the most that was tried, or nothing tells."""
     lever: str | None
+    lever_note: str | None = None
+    """What has to be known of the lever first: what it may cost, and what is only assumed."""
     points: list[dict[str, Any]]
     people: int | None
     """Sessions at the recorded pace that make the same load; None where the traces do not tell."""
@@ -126,7 +129,7 @@ def _said(summary: Summary, reading: Reading) -> str:
 
 def claim(folder: Path, workload: RunConfig, step: Step) -> None:
     """Make the folder, or go on in it; UsageError where other work was done there."""
-    config = msgspec.structs.replace(workload, agents=1, seed=0, out=None).as_json()
+    config = replace(workload, agents=1, seed=0, out=None).as_json()
     work = {"workload": config, "command": step.command, "target": step.target}
     digest = blake2b(msgspec.json.encode(work, order="sorted"), digest_size=4).hexdigest()
     if not mark(folder / PLAN_FILE, {"work": digest, **work}, by="work"):
@@ -168,21 +171,21 @@ def sentence(found: Capacity) -> str:
     if found.limit:
         text += f"; next limit {found.limit}"
     if found.lever:
-        text += f"; try {found.lever}"
+        text += f"; try {found.lever}" + (f" ({found.lever_note})" if found.lever_note else "")
     return text[0].upper() + text[1:] + "."
 
 
-def limit_of(edge: Edge) -> tuple[str | None, str | None, str | None]:
-    """(what stops it, what to try, the evidence), from the first run beyond the edge; all None where nothing tells."""
-    beyond = [reading for reading in edge.readings if reading.agents > edge.agents and not reading.met and reading.run]
-    if not beyond:
-        return None, None, None
-    first = min(beyond, key=lambda reading: (reading.agents, reading.seed))
+def beyond(edge: Edge) -> Diagnosis | None:
+    """Of the first run beyond the edge; None where nothing tells what stops it."""
+    failed = [reading for reading in edge.readings if reading.agents > edge.agents and not reading.met and reading.run]
+    if not failed:
+        return None
+    first = min(failed, key=lambda reading: (reading.agents, reading.seed))
     found, _, _ = diagnose(Path(first.run), level=True)
     if not found.calls or found.bottleneck.kind == "unknown":
-        return None, None, None
-    evidence = f"at {first.agents} agents: " + "; ".join(found.bottleneck.evidence)
-    return found.bottleneck.words, found.lever, evidence
+        return None
+    evidence = (f"at {first.agents} agents: " + "; ".join(found.bottleneck.evidence),)
+    return replace(found, bottleneck=replace(found.bottleneck, evidence=evidence))
 
 
 def answer(
@@ -197,22 +200,23 @@ def answer(
 ) -> Capacity:
     """`whose`: what emulated figures say of themselves."""
     notes = []
-    limit, lever, evidence = limit_of(edge)
+    stops = beyond(edge)
     lag = [reading for reading in edge.readings if CLIENT.intersection(reading.reasons)]
     if lag:
         least = min(reading.agents for reading in lag)
         notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
     others = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT)
     notes += [f"in {count} of {len(edge.readings)} runs: {in_words(reason)}" for reason, count in others.items()]
-    beyond = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
-    late = any(reading.agents == beyond and not reading.met for reading in lag)
+    after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
+    late = any(reading.agents == after and not reading.met for reading in lag)
     return Capacity(
         agents=edge.agents,
         low=edge.low,
         high=edge.high,
-        limit=limit,
-        lever=lever,
-        evidence=evidence,
+        limit=None if stops is None else stops.bottleneck.words,
+        lever=None if stops is None else stops.lever,
+        lever_note=None if stops is None else stops.lever_note,
+        evidence=None if stops is None else stops.bottleneck.evidence[0],
         points=curve(edge.readings),
         people=people(traces, edge.agents, pace) if edge.agents else None,
         slo=slo,

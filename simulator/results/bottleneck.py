@@ -6,6 +6,7 @@ compute; decoding to bandwidth. The largest is the bottleneck. Time of which not
 """
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -138,7 +139,12 @@ def _evidence(
     said: list[str] = []
     engine = summary.engine
     if kind == "kv_capacity":
-        if working_set is not None and engine.kv_tokens:
+        # Sessions of one call hold no context between calls: then it is what runs that fills the cache.
+        if engine.kv_tokens and (working_set or 0) < engine.kv_tokens and waited:
+            full = [s.kv_usage for s in waited if s.kv_usage is not None]
+            use = f" at a KV use of {fmean(full):.0%}" if full else ""
+            said.append(f"requests wait in {_share(waited, samples)} of the scrapes{use}")
+        elif working_set and engine.kv_tokens:
             said.append(
                 f"the live sessions' contexts reach {working_set:,.0f} tokens, the cache holds {engine.kv_tokens:,}"
             )

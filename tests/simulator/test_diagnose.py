@@ -1,6 +1,7 @@
 """`diagnose` on runs that were built to have one cause, and a call's parts on times that are known."""
 
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,14 @@ from msgspec.structs import fields, replace
 
 from windtunnel.agents.events import CallEnd, Chunks, EngineSample
 from windtunnel.simulator.cli_options import config_of
-from windtunnel.simulator.diagnose import against, diagnose
+from windtunnel.simulator.diagnose import against, diagnose, lines
+from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.expected import expected
 from windtunnel.simulator.results.bottleneck import find
 from windtunnel.simulator.results.breakdown import CallTime, Part, break_down, shares
 from windtunnel.simulator.results.misses import CallCache
 from windtunnel.simulator.results.summary_model import EngineSummary, Summary
+from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.sources import load
@@ -69,6 +73,27 @@ def test_the_command_says_it_in_words_and_as_json(tmp_path):
     assert data["bottleneck"]["kind"] == "batch"
     call = data["calls"][0]
     assert {"name", "seconds", "basis"} <= call["parts"][0].keys()
+
+
+@pytest.mark.parametrize(("gpu", "slower"), [("H200", True), ("B200", False)])
+def test_a_lever_says_what_the_emulator_expects_it_to_cost(gpu, slower):
+    engine = f"emulator --gpu {gpu} {MODEL}"
+    said = expected(engine, "--kv-cache-dtype fp8", running=12, cached=300_000)
+    before, after = (parse(shlex.split(engine)[1:] + more).kv_tokens for more in ([], ["--kv-cache-dtype", "fp8"]))
+    assert f"{after:,} tokens of KV cache in place of {before:,}" in said
+    assert "a decode step of 12 requests over 300,000 cached tokens" in said
+    assert ("(+" in said) == slower
+    assert ("(-" in said) != slower
+    assert expected(engine, "a higher --max-num-seqs", running=12, cached=300_000) == ""
+
+
+def test_a_lever_whose_gain_is_assumed_says_so(tmp_path):
+    folder = made(tmp_path / "run", "decode")
+    found, summary, _ = diagnose(folder)
+    assert "ngram" in (found.lever or "")
+    assert "measure it with natural text" in (found.lever_note or "")
+    assert "1.80 tokens a step by assumed acceptance (unverified)" in (found.lever_note or "")
+    assert "by assumed acceptance" in " ".join(" ".join(lines(found, summary, Paper(100, colour=False), 0)).split())
 
 
 def call(**times: float) -> CallEnd:

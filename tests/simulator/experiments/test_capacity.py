@@ -8,7 +8,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
+from windtunnel.simulator.cli import run
+from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.backends import Virtual
@@ -48,8 +51,11 @@ def test_it_is_the_number_that_trying_all_numbers_gives(tmp_path, slo):
     assert answer.low <= answer.agents <= answer.high
     assert answer.emulated
     assert answer.limit == "KV capacity"
-    assert answer.lever
-    assert f"at {answer.agents + 1} agents" in (answer.evidence or "")
+    assert answer.lever == "--kv-cache-dtype fp8"
+    assert "may change what the model answers; the emulator expects no more than 25,600 tokens" in (
+        answer.lever_note or ""
+    )
+    assert f"at {answer.agents + 1} agents: requests wait in" in (answer.evidence or "")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/summary.json")}
     assert found(tmp_path, slo, first=9).agents == answer.agents
     assert {path: path.stat().st_mtime_ns for path in tmp_path.glob("*/summary.json")} == before
@@ -66,6 +72,15 @@ def test_the_sentence():
     )
 
 
+def test_the_sentence_says_what_its_lever_costs():
+    known = cap.Capacity(
+        agents=18, low=18, high=18, limit="KV capacity", lever="--kv-cache-dtype fp8", lever_note="slower (+15%)",
+        points=[], people=None, slo="ttft_s.p90<3", capped=False, pace="busy", emulated=True, evidence=None, notes=(),
+        runs="r",
+    )  # fmt: skip
+    assert cap.sentence(known).endswith("; try --kv-cache-dtype fp8 (slower (+15%)).")
+
+
 def test_people_are_agents_at_the_recorded_pace():
     traces = load(["library:small"]).traces
     assert cap.people(traces, 10, "recorded") is None
@@ -74,6 +89,17 @@ def test_people_are_agents_at_the_recorded_pace():
     assert busy > 10
     assert (cap.people(traces, 10, "typical") or 0) < busy
     assert cap.people(load(["shape:5x5"]).traces, 10, "busy") is None
+
+
+def test_its_help_speaks_of_the_search_and_not_of_one_run():
+    said = " ".join(CliRunner().invoke(capacity, ["--help"]).output.split())
+    assert "Where the search begins." in said
+    assert "--slo EXPR Service level to be met (default: ttft_s.p90<3,tpot_s.p90<0.05)." in said
+    assert "Print the answer as JSON." in said
+    for words in ("Print summary.json", "Sessions that run side by side", "Run folder", "--virtual", "--no-text"):
+        assert words not in said
+    assert cap.DEFAULT_SLO in said
+    assert "Print summary.json" in " ".join(CliRunner().invoke(run, ["--help"]).output.split())
 
 
 def test_the_command_prints_the_contracts_json(tmp_path):
@@ -148,6 +174,15 @@ def test_a_run_of_survivors_does_not_meet_the_level(tmp_path, made):
 def test_an_engine_that_dies_of_a_number_does_not_carry_it(tmp_path, made):
     answer = answered(tmp_path, StandIn(made, lambda _: (), dies_at=3))
     assert answer.agents == 2
+
+
+def test_what_a_kill_left_before_a_run_had_begun_is_moved_aside(tmp_path, made):
+    left = tmp_path / "agents-0004-seed-0"
+    left.mkdir()
+    (left / "events.jsonl").write_bytes(b"")
+    assert answered(tmp_path, StandIn(made, lambda _: ())).agents == 5
+    assert (left / "summary.json").exists()
+    assert (tmp_path / "agents-0004-seed-0.left-1" / "events.jsonl").exists()
 
 
 def test_runs_that_never_became_steady_are_no_answer(tmp_path, made):

@@ -1,0 +1,47 @@
+"""What the emulator expects of a lever before anybody has pulled it: room in its cache, the time of a step, and what of
+that is assumed. A flag that buys room may cost time, and then the answer of a capacity search is not the whole answer.
+"""
+
+import shlex
+
+from windtunnel.simulator.emulator.flags import Settings, parse
+from windtunnel.simulator.emulator.speculation import UNVERIFIED
+from windtunnel.simulator.emulator.steptime import StepTime
+from windtunnel.simulator.run.virtual import emulator_flags
+from windtunnel.traces.errors import WindtunnelError
+
+LEAST = 0.01
+"""Relative differences below this are not worth a word."""
+
+
+def expected(command: str, lever: str, *, running: float | None, cached: float | None) -> str:
+    """A few words on the emulator of `command` with the flags of `lever`; empty where it expects nothing to say.
+
+    `running`: requests of a step; `cached`: tokens of context that they have together.
+    """
+    try:
+        environ, words = emulator_flags(command)
+        before, after = parse(words, environ), parse([*words, *shlex.split(lever)], environ)
+    except (WindtunnelError, ValueError):  # "a higher ..." has no value yet; some models do not take every flag
+        return ""
+    said = []
+    if abs(after.kv_tokens - before.kv_tokens) > LEAST * before.kv_tokens:
+        said.append(f"{after.kv_tokens:,} tokens of KV cache in place of {before.kv_tokens:,}")
+    elif after.kv_dtype != before.kv_dtype:
+        said.append(f"no more than {before.kv_tokens:,} tokens of KV cache, for its size is set")
+    drafts = after.speculation
+    if drafts is not None and before.speculation is None:
+        basis = "assumed" if UNVERIFIED in drafts.source else "given" if drafts.synthetic else "published"
+        said.append(f"{drafts.length:.2f} tokens a step by {basis} acceptance ({drafts.source})")
+    elif running and cached:
+        was, is_ = (_step_ms(settings, round(running), round(cached)) for settings in (before, after))
+        if abs(is_ / was - 1) > LEAST:
+            load = f"a decode step of {running:.0f} requests over {cached:,.0f} cached tokens"
+            said.append(f"{is_:.1f} ms for {load} in place of {was:.1f} ({is_ / was - 1:+.0%})")
+    return f"the emulator expects {' and '.join(said)}" if said else ""
+
+
+def _step_ms(settings: Settings, running: int, cached: int) -> float:
+    time = StepTime(settings.gpu, settings.model, settings.mode, reached=settings.reached, figures=settings.figures)
+    sequences = max(1, running)
+    return 1e3 * time.seconds(sequences, sequences, cached)
