@@ -11,10 +11,12 @@ from msgspec import Struct
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.experiments import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
+from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.traces.model import Problem
 
 NO_WORKLOAD = frozenset(
     (
@@ -53,6 +55,8 @@ class Measured(Struct, frozen=True):
     summary: Summary
     calls: Calls
     """Calls of the measured window that completed."""
+    damage: str = ""
+    """What of its events could not be read; empty where all could."""
 
     @property
     def seed(self) -> int | None:
@@ -84,10 +88,12 @@ def read(path: Path) -> Measured:
 def read_whole(path: Path) -> tuple[Measured, Tally]:
     """The same, and everything that its events tell."""
     folder = RunFolder.open(path)
-    events = list(folder.events())
+    problems: list[Problem] = []
+    events = list(folder.events(problems))
     tally = Tally(folder.run, events)
     calls: dict[Key, CallEnd] = {(call.session, call.thread, call.call): call for call in tally.window_calls}
-    return Measured(path, folder.run, folder.summary() or summarise(folder.run, events), calls), tally
+    summary = folder.summary() or summarise(folder.run, events)
+    return Measured(path, folder.run, summary, calls, in_words(problems)), tally
 
 
 def workload(run: Mapping[str, Any]) -> dict[str, str]:

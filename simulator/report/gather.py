@@ -12,11 +12,13 @@ from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
 from windtunnel.simulator.results.working_set import working_set
+from windtunnel.traces.model import Problem
 
 BINS = 240
 COLUMNS = 900
@@ -55,12 +57,15 @@ class Gathered(Struct, frozen=True):
     lanes_step_s: float
     """Of a column; there are COLUMNS at most."""
     lanes_left_out: int
+    damage: str = ""
+    """What of the events could not be read, and where; empty where all could."""
 
 
 def gather(path: Path) -> Gathered:
     """Read a run folder; UsageError where it is none."""
     folder = RunFolder.open(path)
-    events = list(folder.events())
+    problems: list[Problem] = []
+    events = list(folder.events(problems))
     tally = Tally(folder.run, events)
     summary = folder.summary() or summarise(folder.run, events)
     length = max(tally.end_t / NS, 1e-9)
@@ -88,6 +93,7 @@ def gather(path: Path) -> Gathered:
         lanes=_lanes(events, shown, tally.end_t),
         lanes_step_s=lanes_step_ms(tally.end_t) / 1000,
         lanes_left_out=len(agents) - len(shown),
+        damage=in_words(problems),
     )
 
 

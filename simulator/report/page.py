@@ -1,5 +1,6 @@
 """Self-contained HTML pages: everything is in the one file, and nothing is fetched."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from html import escape
@@ -17,6 +18,8 @@ from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, Summary
 from windtunnel.simulator.results.validity import in_words
 
+LONGEST_WORD = 48
+"""Characters; what is longer (a path) is broken anywhere."""
 MISSING = "not reported"
 EMULATED = "emulated"
 _PARTS = ("p50", "p90", "p99", "max")
@@ -38,6 +41,8 @@ def of_run(run: Gathered) -> str:
     engine = " ".join(part for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part)
     title = f"{summary.agents} agents on {engine or 'an engine that was not named'}"
     body = [f"<h1>{escape(title)}</h1>", _badges(summary), *_whose([run.run])]
+    if run.damage:
+        body.append(f'<p><span class="badge invalid">damaged</span>{escape(run.damage)}</p>')
     body.append(f'<p class="sub">{escape(str(run.path))}</p>')
     body.append(_facts([(words, _value(summary, name)) for name, words in _FACTS]))
     body.append('<h2>Over time</h2><div class="grid2">')
@@ -183,17 +188,19 @@ def _figures(summary: Summary) -> str:
 
 
 def _steps(outcome: Outcome) -> str:
+    """A row for each step; where the page is narrow its cells stand below each other with the metrics' names."""
     metrics = list(outcome.steps[0].metrics) if outcome.steps else []
-    rows = [_step_row(step, metrics) for step in outcome.steps]
-    return _table(("step", *metrics), rows)
+    top = "".join(f"<th>{escape(cell)}</th>" for cell in ("step", *metrics))
+    rows = "".join(f"<tr>{_step_row(step, metrics)}</tr>" for step in outcome.steps)
+    return f'<div class="scroll"><table class="steps"><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>'
 
 
-def _step_row(step: StepOutcome, metrics: Sequence[str]) -> list[str]:
-    name = f"<b>{escape(step.name)}</b>" + "".join(f"<small><code>{escape(c)}</code></small>" for c in step.changes)
+def _step_row(step: StepOutcome, metrics: Sequence[str]) -> str:
+    name = f"<b>{escape(step.name)}</b>" + "".join(f"<small><code>{_flags(c)}</code></small>" for c in step.changes)
     if not step.runs:
-        return [name, escape(step.failure), *[""] * (len(metrics) - 1)]
+        return f'<td>{name}</td><td colspan="{max(1, len(metrics))}">{escape(step.failure)}</td>'
     name += f"<small>{escape(step.failure)}</small>" if step.failure else ""
-    cells = [name]
+    cells = [f"<td>{name}</td>"]
     for metric in metrics:
         said = escape(spread(metric, step.metrics[metric]))
         versus = step.versus_previous.get(metric)
@@ -202,8 +209,18 @@ def _step_row(step: StepOutcome, metrics: Sequence[str]) -> list[str]:
             said += f'<small class="{versus.verdict}">{escape(change(versus))}</small>'
         if base is not None and base != versus:
             said += f"<small>{escape(change(base))}, against the base</small>"
-        cells.append(said)
-    return cells
+        cells.append(f'<td data-label="{escape(metric, quote=True)}">{said}</td>')
+    return "".join(cells)
+
+
+def _flags(text: str) -> str:
+    """A change of the command line that breaks between its words and inside JSON, never inside a flag."""
+    words = ["<wbr>".join(_unbroken(part) for part in re.split(r"(?<=,)", word)) for word in text.split(" ")]
+    return " ".join(words)
+
+
+def _unbroken(word: str) -> str:
+    return f'<span class="word">{escape(word)}</span>' if len(word) <= LONGEST_WORD else escape(word)
 
 
 def _notes(outcome: Outcome) -> str:

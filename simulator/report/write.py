@@ -13,10 +13,12 @@ from windtunnel.simulator.experiments.table import markdown
 from windtunnel.simulator.report import page
 from windtunnel.simulator.report.gather import gather
 from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.traces.errors import RunError, UsageError
+from windtunnel.traces.model import Problem
 
 PAGE = "report.html"
 _TIMES = ("t_intended", "t_sent", "t_first", "t_first_visible", "t_first_tool", "t_last", "t_end")
@@ -77,7 +79,8 @@ def printed(folders: Sequence[Path]) -> str:
 
 def write_calls(folders: Sequence[Path], target: Path) -> str:
     """Every call of the runs as rows of a table; returns what was written."""
-    rows = [row for folder in folders for row in call_rows(folder)]
+    problems: list[Problem] = []
+    rows = [row for folder in folders for row in call_rows(folder, problems)]
     try:
         match target.suffix:
             case ".csv":
@@ -93,12 +96,13 @@ def write_calls(folders: Sequence[Path], target: Path) -> str:
                 raise UsageError(f"--calls {target}: its ending says the format; use .csv, .json or .parquet")
     except OSError as error:
         raise RunError(f"{target} cannot be written ({error.strerror}); give another file") from error
-    return f"{target}: {len(rows)} calls of {len(folders)} runs"
+    damage = in_words(problems)
+    return f"{target}: {len(rows)} calls of {len(folders)} runs" + (f"; {damage}" if damage else "")
 
 
-def call_rows(folder: Path) -> Iterator[dict[str, Any]]:
+def call_rows(folder: Path, problems: list[Problem] | None = None) -> Iterator[dict[str, Any]]:
     """One row a call, failed and cut ones too; what was not reported is empty."""
-    for event in RunFolder.open(folder).events():
+    for event in RunFolder.open(folder).events(problems):
         if isinstance(event, CallEnd):
             row: dict[str, Any] = {"run": str(folder)}
             for name in COLUMNS:

@@ -280,6 +280,10 @@ def _read_run(path: Path) -> dict[str, Any]:
     try:
         run = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
+        if (path.parent / EVENTS_FILE).exists():
+            raise UsageError(
+                f"{path.parent} holds a run that has not begun (no {RUN_FILE}): wait, or remove it if it was killed"
+            ) from None
         raise UsageError(f"{path.parent} is no run folder: it has no {RUN_FILE}") from None
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}): give the folder of a run") from error

@@ -25,7 +25,7 @@ from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.sources import load
 
-VOID = {"meta", "br", "path", "rect", "circle"}
+VOID = {"meta", "br", "wbr", "path", "rect", "circle"}
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def checked(html: str) -> str:
     for pair in re.findall(r'd="([^"]*)"', html):
         assert "nan" not in pair
         assert "inf" not in pair
-    return " ".join(parser.words)
+    return " ".join(" ".join(parser.words).split())
 
 
 def test_a_runs_page_says_what_its_summary_says(runs, tmp_path):
@@ -94,6 +94,28 @@ def test_a_runs_page_says_what_its_summary_says(runs, tmp_path):
     for trace in run["traces"]:
         assert trace["fingerprint"] in words
     assert "cache_config.block_size = 16" in words
+
+
+def test_damaged_events_are_said_with_their_number_and_place(runs, tmp_path):
+    shutil.copytree(runs["small"], tmp_path / "run")
+    lines = (tmp_path / "run" / "events.jsonl").read_bytes().split(b"\n")
+    ends = [number for number, line in enumerate(lines) if b'"call_end"' in line][:4]
+    for number in ends:
+        lines[number] = lines[number][:40]
+    (tmp_path / "run" / "events.jsonl").write_bytes(b"\n".join(lines))
+    places = ", ".join(f"line {number + 1}" for number in ends[:3])
+    said = f"4 lines of events.jsonl could not be read ({places}, ...; not a readable event:"
+    assert said in checked(write_page([tmp_path / "run"], tmp_path / "p.html").read_text())
+    assert said in write_calls([tmp_path / "run"], tmp_path / "c.csv")
+    whole = read(runs["large"])
+    steps = [
+        StepRuns(name="whole", runs=dict.fromkeys(range(3), whole)),
+        StepRuns(name="hurt", runs={0: read(tmp_path / "run")}, previous=0),
+    ]
+    outcome = assess(steps, [parse("output_tokens_per_s")], name="x")
+    assert said in " ".join(outcome.steps[1].notes)
+    assert outcome.steps[0].notes == ()
+    assert "could not be read" not in checked(write_page([runs["small"]], tmp_path / "p.html").read_text())
 
 
 def test_several_runs_are_no_page(runs, tmp_path):
@@ -137,6 +159,21 @@ def test_two_experiments_side_by_side_mark_the_steps_that_turn_round(runs, tmp_p
     assert "What the emulated figures rest on" in words
     assert "cpu_step_ms" in words
     assert html.count('class="flip"') == 2
+
+
+def test_a_flag_is_never_broken_and_json_only_after_its_commas(runs):
+    small = read(runs["small"])
+    change = """--speculative-config '{"method":"mtp","num_speculative_tokens":3}'"""
+    steps = [
+        StepRuns(name="base", runs=dict.fromkeys(range(3), small)),
+        StepRuns(name="more", runs=dict.fromkeys(range(3), small), previous=0, changes=(change, "/a" * 40)),
+    ]
+    html = page.of_experiments([assess(steps, [parse("output_tokens_per_s")], name="one")], {})
+    checked(html)
+    assert '<span class="word">--speculative-config</span> ' in html
+    assert '&quot;mtp&quot;,</span><wbr><span class="word">&quot;num_speculative_tokens' in html
+    assert f"<code>{'/a' * 40}</code>" in html
+    assert '<td data-label="output_tokens_per_s">' in html
 
 
 def test_calls_as_csv_and_json(runs, tmp_path):

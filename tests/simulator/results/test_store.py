@@ -149,6 +149,12 @@ def test_what_is_no_run_folder(tmp_path):
         RunFolder.open(tmp_path / "file")
     with pytest.raises(UsageError, match=r"is no run folder: it has no run\.json"):
         RunFolder.open(tmp_path)
+    (tmp_path / "killed").mkdir()
+    (tmp_path / "killed" / "events.jsonl").write_bytes(b"")
+    with pytest.raises(
+        UsageError, match=r"holds a run that has not begun \(no run\.json\).* remove it if it was killed"
+    ):
+        RunFolder.open(tmp_path / "killed")
     for text in ("{", "[]", "\xff", '{"a":' * 200_000):
         (tmp_path / "run.json").write_text(text, encoding="latin-1")
         with pytest.raises(UsageError):
