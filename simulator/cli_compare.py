@@ -65,9 +65,10 @@ def compare(
 def _of_folders(paths: tuple[Path, ...], metrics: tuple[str, ...]) -> "Outcome":
     from windtunnel.simulator.experiments import metrics as named
     from windtunnel.simulator.experiments.folders import group
-    from windtunnel.simulator.experiments.outcome import assess
+    from windtunnel.simulator.experiments.outcome import assess, told
 
-    return assess(group(paths), named.chosen(metrics), name="comparison of run folders")
+    steps, asked = group(paths), named.chosen(metrics)
+    return assess(steps, asked if metrics else told(asked, steps), name="comparison of run folders")
 
 
 def _conduct(plan: "Plan", out: Path | None) -> "Outcome":

@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import claim, runs
 from windtunnel.simulator.experiments import metrics as named
-from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess
+from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess, told
 from windtunnel.simulator.experiments.plan import Plan, Step
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import order
@@ -85,6 +85,8 @@ class Experiment:
             match entry.get("type"):
                 case "failed":
                     self.failed[step] = str(entry.get("reason"))
+                case "run":
+                    self.failed.pop(step, None)
                 case "twin":
                     self.twins[step] = str(entry.get("of"))
 
@@ -110,6 +112,10 @@ class Experiment:
         UsageError where another process is at the same folder.
         """
         with claim.held(self.folder):
+            if self.failed:
+                # What was missing (memory, a model, a port) may be there now.
+                self._talk(f"tried again, for they failed in an earlier call: {', '.join(self.failed)}")
+                self.failed.clear()
             return await self._conduct(runner, clock)
 
     async def _conduct(self, runner: Runner, clock: Callable[[], float]) -> Ended:
@@ -126,7 +132,7 @@ class Experiment:
                     break
                 outcome = self.outcome()
                 self._keep(outcome)
-                if outcome.widest is not None and block + 1 >= plan.least and outcome.widest <= plan.width:
+                if block + 1 >= plan.least and self._enough(outcome):
                     reason = "narrow"
                     break
         finally:
@@ -191,6 +197,12 @@ class Experiment:
         alive = [step for step in self.plan.steps if step.name not in self.failed and step.name not in self.twins]
         return len(alive) > 1
 
+    def _enough(self, outcome: Outcome) -> bool:
+        """By what would be found, or by the width of the intervals; never by what they say."""
+        if self.plan.width is not None:
+            return outcome.widest is not None and outcome.widest <= self.plan.width
+        return outcome.reach is not None and outcome.reach <= self.plan.matters
+
     # -- what it says
 
     def outcome(self) -> Outcome:
@@ -214,7 +226,7 @@ class Experiment:
         ]
         return assess(
             steps,
-            self._metrics,
+            self._metrics if self.plan.metrics else told(self._metrics, steps),
             name=self.plan.name,
             experiment_dir=str(self.folder),
             matters=self.plan.matters,

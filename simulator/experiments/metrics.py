@@ -26,6 +26,8 @@ DEFAULT = (
     "makespan_s.p50",
     "stall_s_per_agent",
 )
+"""The first one is what the budget of blocks is spent on. Those that no run reports (a makespan needs sessions that are
+played from their first call to their last) are left out."""
 _STATISTICS = ("mean", "p50", "p90", "p99", "max")
 _PAIRED: Mapping[str, Callable[[CallEnd], float | None]] = {
     "ttft_s": of_call.ttft_s,

@@ -114,7 +114,16 @@ class Outcome(Struct, frozen=True, kw_only=True):
     emulated: bool
     matters: float
     widest: float | None
-    """Largest half-width of an interval of the first metric; what the budget is spent on."""
+    """Largest half-width of an interval of the first metric."""
+    reach: float | None = None
+    """Smallest difference of the first metric that would be found; what the budget is spent on."""
+
+
+def told(metrics: Sequence[Metric], steps: Sequence[StepRuns]) -> tuple[Metric, ...]:
+    """Of metrics that nobody asked for by name, those that a run reports; all of them while there is no such run."""
+    known = [run for step in steps for run in step.runs.values() if run.summary.valid]
+    found = tuple(m for m in metrics if any(m.of(run.summary, run.calls) is not None for run in known))
+    return found or tuple(metrics)
 
 
 def assess(
@@ -155,6 +164,7 @@ def assess(
             said[metric] = Comparison(ratio=e.ratio, low=e.low, high=e.high, verdict=verdict, blocks=e.blocks)
         return said
 
+    known = _first(steps, valid, {key: e for key, e in found.items() if key[1] == str(metrics[0])})
     versus_base = [compared(i, 0 if i else None) for i in range(len(steps))]
     grid = {str(m): _grid(valid, m) for m in metrics}
     return Outcome(
@@ -193,22 +203,23 @@ def assess(
         blocks=len({b for runs_ in valid for b in runs_}),
         emulated=any(run.summary.emulated for step in steps for run in step.runs.values()),
         matters=matters,
-        widest=_widest(steps, valid, {key: e for key, e in found.items() if key[1] == str(metrics[0])}),
+        widest=max((e.half_width for e in known), default=None),
+        reach=st.reach(known, sum(e.df > 0 for e in found.values())) if known else None,
     )
 
 
-def _widest(
+def _first(
     steps: Sequence[StepRuns], valid: Sequence[Mapping[int, Measured]], found: Mapping[tuple[str, str], st.Estimate]
-) -> float | None:
-    """Of the intervals; None while a comparison has none yet, for lack of runs that count."""
-    widths = []
+) -> list[st.Estimate]:
+    """Comparisons that say how much is known; none while one lacks runs that count."""
+    known = []
     for (pair, _), e in found.items():
         i, j = map(int, pair.split(">"))
         if e.df:
-            widths.append(e.half_width)
+            known.append(e)
         elif len(valid[i].keys() & valid[j].keys()) < st.LEAST_BLOCKS and not (steps[i].failed or steps[j].failed):
-            return None
-    return max(widths, default=None)
+            return []
+    return known
 
 
 def _places(steps: Sequence[StepRuns]) -> dict[Any, int]:
@@ -368,4 +379,5 @@ def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: 
         notes.append(OTHER_WORK)
     if len(models) > 1:
         notes.append(OTHER_MODEL)
-    return notes
+    damaged = [run for _, run in sorted(step.runs.items()) if run.damage]
+    return notes + [f"{run.path.parent.name}/{run.path.name}: {run.damage}" for run in damaged]

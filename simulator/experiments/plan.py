@@ -6,7 +6,7 @@ either `ladder` (each step changes the one before it), `variants` (each changes 
 
 import itertools
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,11 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.simulator.experiments import command as cmd
-from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS, MATTERS
+from windtunnel.simulator.experiments.metrics import chosen
+from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS, MATTERS, RUN_NOISE, blocks_needed
 from windtunnel.simulator.run.config import RunConfig, parse_seconds, parse_share
 from windtunnel.traces.errors import UsageError
 
 MOST_STEPS = 64
+MOST_BLOCKS = 20
+"""Of the budget that is derived; a file may say more."""
 EMULATOR = "emulator"
 NOT_HERE = ("target", "engine", "virtual", "out", "as_json", "json", "plain")
 """Flags of a run that an experiment sets itself."""
@@ -55,9 +58,10 @@ class Blocks(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """When enough is known."""
 
     least: int = LEAST_BLOCKS
-    most: int = 8
-    width: str = "3%"
-    """Half-width of the intervals at which no further block is run."""
+    most: int | None = None
+    """Budget; default: blocks that show a difference that matters at the noise of real runs."""
+    width: str | None = None
+    """Half-width of the intervals at which no further block is run; default: when one that matters would be found."""
     matters: str = f"{MATTERS:.0%}"
     """Smallest difference that matters."""
     time: str | None = None
@@ -103,7 +107,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     steps: tuple[Step, ...]
     least: int
     most: int
-    width: float
+    width: float | None
     matters: float
     time_s: float | None
     interleaved: bool
@@ -151,7 +155,10 @@ def load(path: Path) -> Plan:
     emulated = all(step.command is not None and is_emulated(step.command) for step in steps)
     if engine.virtual and not emulated:
         raise UsageError(f"{path}: engine.virtual is for the emulator only; leave it out or use the emulator")
-    if not LEAST_BLOCKS <= blocks.least <= blocks.most:
+    named = chosen(file.metrics)
+    matters = parse_share(blocks.matters, f"{path}: blocks.matters")
+    most = max(blocks.least, budget(steps, len(named), matters)) if blocks.most is None else blocks.most
+    if not LEAST_BLOCKS <= blocks.least <= most:
         raise UsageError(f"{path}: blocks.least must be {LEAST_BLOCKS} to blocks.most, it is {blocks.least}")
     if blocks.order not in ("interleaved", "blocked"):
         raise UsageError(f"{path}: blocks.order is {blocks.order!r}; write interleaved or blocked")
@@ -162,9 +169,9 @@ def load(path: Path) -> Plan:
         workload=_workload(path, file.workload),
         steps=tuple(steps),
         least=blocks.least,
-        most=blocks.most,
-        width=parse_share(blocks.width, f"{path}: blocks.width"),
-        matters=parse_share(blocks.matters, f"{path}: blocks.matters"),
+        most=most,
+        width=None if blocks.width is None else parse_share(blocks.width, f"{path}: blocks.width"),
+        matters=matters,
         time_s=None if blocks.time is None else parse_seconds(blocks.time, f"{path}: blocks.time"),
         interleaved=blocks.order == "interleaved",
         virtual=emulated if engine.virtual is None else engine.virtual,
@@ -173,6 +180,12 @@ def load(path: Path) -> Plan:
     if len(steps) < 2:
         raise UsageError(f"{path} has one configuration, nothing to compare; add [[variants]], [[ladder]] or [grid]")
     return plan
+
+
+def budget(steps: Sequence[Step], metrics: int, matters: float) -> int:
+    """Blocks by which a difference that matters shows at the noise of real runs, for a table of that many entries."""
+    pairs = sum((step.previous is not None) + bool(step.previous) for step in steps)
+    return blocks_needed(RUN_NOISE, matters, pairs * metrics, most=MOST_BLOCKS)
 
 
 def _read(path: Path) -> File:

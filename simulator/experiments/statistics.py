@@ -5,11 +5,11 @@ turned round from block to block (A B, B A, ...). Sessions of one run share an e
 are. A comparison is the mean over blocks of the logarithm of a ratio, with a Student interval. From five blocks on a
 steady drift over time is fitted along with it; with fewer it only widens the interval. Fewer than three say nothing.
 
-An interval stands for itself (95%). Verdicts are of the whole table: Holm's procedure holds the chance of one false
-word anywhere in it at 5%.
+An interval stands for itself (95%). Verdicts are of the whole table: the chance of one false word anywhere in it, be it
+a difference that is none or a missing one, is at most 5% (see `judge`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import exp, inf, log, sqrt
 from typing import Literal
 
@@ -30,8 +30,14 @@ LEVEL = 0.05
 ROUNDING = 1e-6
 """Relative differences below this come from clocks and sums that are rounded. Emulated blocks have no other noise, so
 that no interval would hold them apart from a difference."""
+POWER = 0.9
+"""Chance of finding a difference that matters for which blocks are planned."""
 MATTERS = 0.05
 """Ratios nearer to 1 than this make no difference to anybody, unless an experiment says otherwise."""
+
+
+RUN_NOISE = 0.015
+"""PLACEHOLDER"""
 
 
 class Series(Struct, frozen=True):
@@ -127,12 +133,8 @@ def _tail(distance: float, error: float, df: int, *, signed: bool = False) -> fl
 
 
 def judge(table: Mapping[tuple[str, str], Estimate], better: Mapping[str, Better]) -> dict[tuple[str, str], Verdict]:
-    """Verdicts for a whole table: keys are (comparison, metric), `better` says which way a metric improves.
-
-    Holm's procedure over all entries, once for "there is a difference" and once for "there is none that matters".
-    """
-    differ = _holm({key: e.p for key, e in table.items() if e.df})
-    alike = _holm({key: e.alike_p for key, e in table.items() if e.df})
+    """Verdicts for a whole table: keys are (comparison, metric), `better` says which way a metric improves."""
+    differ, alike = _hold(table)
     verdicts: dict[tuple[str, str], Verdict] = {}
     for key, found in table.items():
         if key in differ and found.ratio is not None:
@@ -142,28 +144,50 @@ def judge(table: Mapping[tuple[str, str], Estimate], better: Mapping[str, Better
     return verdicts
 
 
-def _holm(tests: Mapping[tuple[str, str], float]) -> set[tuple[str, str]]:
-    """The entries that hold, with the chance of one false among them at most LEVEL."""
-    holds = set()
-    for rank, (key, p) in enumerate(sorted(tests.items(), key=lambda item: item[1])):
-        if p > LEVEL / (len(tests) - rank):
+def _hold(table: Mapping[tuple[str, str], Estimate]) -> tuple[set[tuple[str, str]], set[tuple[str, str]]]:
+    """The entries that differ and those that do not by as much as matters, with at most LEVEL for one false among both.
+
+    One step-down procedure over both questions (Shaffer 1986, "Modified sequentially rejective multiple test
+    procedures", his S1): each smallest p is held against LEVEL over the number of null hypotheses that can still be
+    true. "No difference" and "one that matters" exclude each other, so an entry counts once until both are rejected.
+    Holm's procedure for each question by itself lets the two errors add up where a table has entries of both kinds.
+    """
+    differ: set[tuple[str, str]] = set()
+    alike: set[tuple[str, str]] = set()
+    open_ = {key for key, e in table.items() if e.df}
+    tests = [(table[key].p, key, differ) for key in open_] + [(table[key].alike_p, key, alike) for key in open_]
+    for p, key, held in sorted(tests, key=lambda test: test[0]):
+        if not open_ or p > LEVEL / len(open_):
             break
-        holds.add(key)
-    return holds
+        held.add(key)
+        if key in differ and key in alike:
+            open_.remove(key)
+    return differ, alike
 
 
-def blocks_needed(noise: float, effect: float, tests: int, *, power: float = 0.85, most: int = 60) -> int:
+def blocks_needed(noise: float, effect: float, tests: int, *, power: float = POWER, most: int = 60) -> int:
     """Blocks that show a relative `effect` in `power` of the experiments (more than the 80% that are promised).
 
-    `noise` is the relative standard deviation of one run's value between blocks, `tests` the entries of the table. The
-    usual sum of two quantiles against the standard error, with the first of Holm's levels.
+    `noise` is the relative standard deviation of one run's value between blocks, `tests` the entries of the table.
     """
     for count in range(LEAST_BLOCKS, most):
         df = count - 1 if count < DRIFT_BLOCKS else count - 2
-        reach = quantile(LEVEL / max(1, tests), df) + quantile(2 * (1 - power), df)
-        if reach * noise * sqrt(2 / count) <= log(1 + effect):
+        if _reach(noise * sqrt(2 / count), df, tests, power) <= effect:
             return count
     return most
+
+
+def reach(found: Iterable[Estimate], tests: int) -> float:
+    """The smallest relative difference that every one of these comparisons would show in POWER of the experiments.
+
+    Says how much is known, whatever it says: it depends on the errors alone. `tests`: entries of the whole table.
+    """
+    return max((_reach(e.error, e.df, tests, POWER) for e in found if e.df), default=inf)
+
+
+def _reach(error: float, df: int, tests: int, power: float) -> float:
+    """The usual sum of two quantiles times the standard error, at the level that a table's first entry is held to."""
+    return exp(min(700.0, (quantile(LEVEL / max(1, tests), df) + quantile(2 * (1 - power), df)) * error)) - 1
 
 
 class Floor(Struct, frozen=True):

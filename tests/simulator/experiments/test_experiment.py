@@ -11,6 +11,7 @@ from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.backends import Real
 from windtunnel.simulator.experiments.claim import held
 from windtunnel.simulator.experiments.experiment import Experiment
+from windtunnel.simulator.experiments.folders import group
 from windtunnel.simulator.experiments.plan import Plan, Step, load
 from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.traces.errors import EngineError, UsageError
@@ -47,9 +48,11 @@ class StandIn:
     def __init__(self, made, *, dies_at: int | None = None, refuses: str = "", spread: float = 0.01, twin: str = ""):
         self.made, self.dies_at, self.refuses, self.spread, self.twin = made, dies_at, refuses, spread, twin
         self.calls: list[tuple[str, int]] = []
+        self.asked: list[str] = []
         self.closed = 0
 
     async def identity(self, step: Step) -> str | None:
+        self.asked.append(step.name)
         if step.name == self.refuses:
             raise EngineError("the engine exited before it served: no memory is left for the KV cache")
         return runs.engine_identity(self._measured(step, 0).run)
@@ -108,6 +111,19 @@ def test_it_ends_when_the_first_metrics_intervals_are_narrow(plan, made, tmp_pat
     assert len(runner.calls) == 3 * 5
 
 
+def test_without_a_width_it_ends_when_a_difference_that_matters_would_be_found(plan, made, tmp_path):
+    by_reach = msgspec.structs.replace(plan, width=None, most=20)
+    runner = StandIn(made, spread=0.01)
+    ended = conduct(by_reach, tmp_path / "out", runner)
+    assert ended.reason == "narrow"
+    assert ended.outcome.reach is not None
+    assert ended.outcome.reach <= plan.matters
+    blocks = len(runner.calls) // 5
+    assert 3 < blocks < 20
+    short = msgspec.structs.replace(by_reach, most=blocks - 1)
+    assert conduct(short, tmp_path / "short", StandIn(made, spread=0.01)).reason == "blocks"
+
+
 def test_killed_in_the_third_step_and_started_again_nothing_is_done_twice(plan, made, tmp_path):
     dying = StandIn(made, dies_at=3)
     with pytest.raises(Killed):
@@ -123,15 +139,46 @@ def test_killed_in_the_third_step_and_started_again_nothing_is_done_twice(plan, 
     assert again.calls == []
 
 
+def test_what_a_kill_left_before_a_run_had_begun_is_moved_aside(plan, made, tmp_path):
+    with pytest.raises(Killed):
+        conduct(plan, tmp_path / "out", StandIn(made, dies_at=2))
+    left = tmp_path / "out" / "block-01" / "two"
+    (left / "run.json").unlink()
+    with pytest.raises(UsageError, match="holds a run that has not begun"):
+        group([tmp_path / "out" / "block-01" / "base", left])
+    after = StandIn(made)
+    conduct(plan, tmp_path / "out", after)
+    assert after.calls[0] == ("two", 0)
+    assert (tmp_path / "out" / "block-01" / "two.left-1" / "events.jsonl").exists()
+    assert (left / "summary.json").exists()
+
+
 def test_a_step_that_does_not_start_is_left_out_with_its_reason(plan, made, tmp_path):
     runner = StandIn(made, refuses="three")
     ended = conduct(plan, tmp_path / "out", runner)
     assert "three" not in {name for name, _ in runner.calls}
     assert ended.outcome.steps[2].failed == ("the engine exited before it served: no memory is left for the KV cache")
     assert ended.outcome.steps[4].versus_base["output_tokens_per_s"].ratio is not None
-    again = StandIn(made)
-    conduct(plan, tmp_path / "out", again)
-    assert again.calls == []
+    assert runner.asked.count("three") == 1
+
+
+def test_a_step_that_failed_is_tried_again_by_the_next_call_and_never_twice_in_one(plan, made, tmp_path):
+    conduct(plan, tmp_path / "out", StandIn(made, refuses="three"))
+    still = StandIn(made, refuses="three")
+    said, ended = [], None
+    ended = asyncio.run(Experiment.open(plan, tmp_path / "out", talk=said.append).conduct(still))
+    assert said[0] == "tried again, for they failed in an earlier call: three"
+    assert (still.asked, still.calls) == (["three"], [])
+    assert ended.outcome.steps[2].failed
+    healed = StandIn(made)
+    ended = conduct(plan, tmp_path / "out", healed)
+    assert healed.calls == [("three", block) for block in range(4)]
+    assert ended.outcome.steps[2].failed is None
+    assert len(ended.outcome.steps[2].runs) == 4
+    last = StandIn(made)
+    said.clear()
+    asyncio.run(Experiment.open(plan, tmp_path / "out", talk=said.append).conduct(last))
+    assert (said, last.calls) == ([], [])
 
 
 def test_one_configuration_alone_gets_no_more_blocks_than_the_least(plan, made, tmp_path):
@@ -197,6 +244,14 @@ def test_a_line_of_the_log_that_a_kill_cut_off_does_not_spoil_the_next_one(plan,
 def test_metrics_without_a_better_direction_are_refused(plan, tmp_path):
     with pytest.raises(UsageError, match="'in_flight_mean' cannot be compared"):
         Experiment.open(msgspec.structs.replace(plan, metrics=("in_flight_mean",)), tmp_path / "out", talk=print)
+
+
+def test_metrics_that_no_run_reports_are_left_out_unless_they_were_asked_for(plan, made, tmp_path):
+    ended = conduct(plan, tmp_path / "out", StandIn(made))
+    assert set(ended.outcome.steps[0].metrics) == {"output_tokens_per_s", "ttft_s.p50", "ttft_s.p90"}
+    asked = msgspec.structs.replace(plan, metrics=("output_tokens_per_s", "makespan_s.p50"))
+    ended = conduct(asked, tmp_path / "asked", StandIn(made))
+    assert ended.outcome.steps[0].metrics["makespan_s.p50"].value is None
 
 
 def test_an_engines_log_is_never_written_over(plan, tmp_path):

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from windtunnel.simulator.emulator.flags import parse
-from windtunnel.simulator.experiments.plan import find, load, shipped
+from windtunnel.simulator.experiments import statistics as st
+from windtunnel.simulator.experiments.metrics import DEFAULT
+from windtunnel.simulator.experiments.plan import MOST_BLOCKS, find, load, shipped
 from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import UsageError
 
@@ -57,7 +59,23 @@ def test_a_ladders_steps_stand_on_each_other(written):
     assert plan.steps[2].changes == ("--mamba-ssm-cache-dtype float16", "without --max-num-seqs")
     assert [step.lossy for step in plan.steps] == [False, False, True]
     assert plan.virtual
-    assert (plan.least, plan.most, plan.width, plan.matters, plan.interleaved) == (3, 8, 0.03, 0.05, True)
+    assert (plan.least, plan.width, plan.matters, plan.interleaved) == (3, None, 0.05, True)
+
+
+def test_the_budget_follows_from_the_noise_of_real_runs_the_effect_and_the_size_of_the_table(written):
+    ladder = load(written(LADDER))
+    two = load(written('[[variants]]\nname = "x"\nset = { "--a" = 1 }'))
+    assert ladder.most == st.blocks_needed(st.RUN_NOISE, 0.05, 3 * len(DEFAULT))
+    assert two.most == st.blocks_needed(st.RUN_NOISE, 0.05, len(DEFAULT))
+    assert two.most <= ladder.most
+    one = load(written('metrics = ["output_tokens_per_s"]\n[[variants]]\nname = "x"\nset = { "--a" = 1 }'))
+    assert one.most < two.most
+    wide = load(written('[blocks]\nmatters = "20%"\n[[variants]]\nname = "x"\nset = { "--a" = 1 }'))
+    assert 3 <= wide.most < two.most
+    fine = load(written('[blocks]\nmatters = "0.5%"\n[[variants]]\nname = "x"\nset = { "--a" = 1 }'))
+    assert fine.most == MOST_BLOCKS
+    said = load(written('[blocks]\nleast = 30\nwidth = "2%"\n[[variants]]\nname = "x"\nset = { "--a" = 1 }'))
+    assert (said.least, said.most, said.width) == (30, 30, 0.02)
 
 
 def test_variants_stand_side_by_side(written):

@@ -144,6 +144,26 @@ def test_false_verdicts_and_coverage_over_five_thousand_experiments() -> None:
     assert 0.93 <= covered / entries <= 0.97
 
 
+def test_false_verdicts_where_a_table_has_differences_and_none_that_all_show() -> None:
+    """Six entries that know nothing of each other, three without a difference and three with the smallest that matters:
+    with little noise all of them are decided, and then both ways to be wrong are open at once."""
+    rng = np.random.default_rng(25)
+    names = [f"step {number}" for number in range(6)]
+    at = np.array([2 * b + np.argsort(st.order(2, b)) for b in range(8)])
+    false = 0
+    for _ in range(5000):
+        logs = rng.normal(0, 0.008, size=(len(names), 8, 2))
+        logs[3:, :, 1] += log(1 + st.MATTERS)
+        table = {
+            (name, "speed"): st.estimate(st.Series(*np.exp(values).T, at[:, 0], at[:, 1]))
+            for name, values in zip(names, logs, strict=True)
+        }
+        said = list(st.judge(table, {"speed": "higher"}).values())
+        false += not {"better", "worse"}.isdisjoint(said[:3]) or not {"no_difference", "worse"}.isdisjoint(said[3:])
+    print(f"\nmixed tables: false verdicts in {false / 5000:.2%} of the experiments")
+    assert false / 5000 <= 0.06
+
+
 def test_a_strong_drift_neither_hides_nor_makes_a_difference() -> None:
     rng = np.random.default_rng(21)
     tables = [experiment(rng, [0.0, 0.0], 6, drift=0.02, disturbed=0.0) for _ in range(600)]
@@ -167,6 +187,43 @@ def test_the_planned_blocks_show_a_five_per_cent_effect(noise: float) -> None:
         }
         found += st.judge(table, dict.fromkeys(METRICS, "higher"))[("b", "speed")] == "better"
     assert found / 400 >= 0.8
+
+
+def course(rng: np.random.Generator, effect: float, metrics: int, *, noise: float) -> tuple[dict[str, st.Verdict], int]:
+    """An experiment of two configurations from its first block to its end, by the default plan: verdicts, blocks."""
+    most = st.blocks_needed(noise, st.MATTERS, metrics)
+    at = np.array([2 * b + np.argsort(st.order(2, b)) for b in range(most)])
+    shared, own = noise * np.sqrt(0.5), noise * np.sqrt(0.5)
+    logs = rng.normal(0, shared, size=(most, 2, 1)) + rng.normal(0, own, size=(most, 2, metrics))
+    logs[:, 1, 0] += effect
+    values = np.exp(logs)
+    blocks = st.LEAST_BLOCKS
+    while True:
+        table = {
+            ("b", str(m)): st.estimate(
+                st.Series(values[:blocks, 0, m], values[:blocks, 1, m], at[:blocks, 0], at[:blocks, 1])
+            )
+            for m in range(metrics)
+        }
+        if blocks == most or st.reach([table[("b", "0")]], len(table)) <= st.MATTERS:
+            verdicts = st.judge(table, {str(m): "higher" for m in range(metrics)})
+            return {metric: verdict for (_, metric), verdict in verdicts.items()}, blocks
+        blocks += 1
+
+
+def test_a_five_per_cent_effect_at_the_noise_of_real_runs_is_found_with_the_default_budget() -> None:
+    rng = np.random.default_rng(26)
+    found, false, blocks = 0, 0, []
+    for _ in range(500):
+        verdicts, used = course(rng, log(1.05), 8, noise=st.RUN_NOISE)
+        found += verdicts.pop("0") == "better"
+        false += not {"better", "worse"}.isdisjoint(verdicts.values())
+        blocks.append(used)
+    budget = st.blocks_needed(st.RUN_NOISE, 0.05, 8)
+    print(f"\nnoise {st.RUN_NOISE:.1%}: budget {budget}, used {np.mean(blocks):.1f}, found {found / 500:.1%}")
+    assert found / 500 >= 0.8
+    assert false / 500 <= 0.06
+    assert np.mean(blocks) <= budget
 
 
 def test_stopping_when_the_interval_is_narrow_keeps_its_coverage() -> None:
