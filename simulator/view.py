@@ -1,16 +1,57 @@
-"""`view` without a screen: what a run folder says."""
+"""`view` without a screen: what a run folder says, line by line while its run goes on."""
 
 import sys
 import time
+from collections.abc import Callable
 
 import msgspec
 
+from windtunnel.agents.events import Event, Phase
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.run.viewer import PlainProgress, say
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
+
+LINE_S = 1.0
+LOOK_S = 0.25
+
+
+class _Lines(PlainProgress):
+    """A line a second, and one for each phase."""
+
+    def __call__(self, event: Event) -> None:
+        super().__call__(event)
+        if isinstance(event, Phase) and self.enabled:
+            say(f"{event.t / 1e9:7.1f} s  {event.phase}{': ' if event.note else ''}{event.note or ''}", self._stream)
+
+
+def follow_run(
+    folder: RunFolder, wall: Callable[[], float] = time.time, sleep: Callable[[float], None] = time.sleep
+) -> None:
+    """Lines on stderr, for logs and screen readers, until the run ends; nothing of one that has ended."""
+    agents = folder.run.get("agents")
+    lines = _Lines(sys.stderr, agents if isinstance(agents, int) else 0, LINE_S)
+    lines.enabled = False
+    tail = Tail(folder.path / EVENTS_FILE)
+    try:
+        while (now := state(folder, wall())) == "running":
+            while events := tail.poll():
+                for event in events:
+                    lines(event)
+            if not lines.enabled:
+                # What was before somebody looked is counted and not told.
+                lines.enabled = True
+                say(f"following {folder.path}; ^C ends the following, not the run", sys.stderr)
+            sleep(LOOK_S)
+        if lines.enabled:
+            for event in tail.poll():
+                lines(event)
+            say(f"the run has {'ended' if now == 'finished' else 'died'}", sys.stderr)
+    finally:
+        tail.close()
 
 
 def print_run(folder: RunFolder, *, as_json: bool) -> None:

@@ -105,8 +105,12 @@ class PlainProgress:
             self._failure(event, event.failure)
         elif isinstance(event, ev.Note) and self.enabled and event.level != "info":
             say(f"{event.level}: {event.text}", self._stream)
-        elif isinstance(event, ev.Progress) and self.enabled and event.t >= self._next:
-            self._line(event)
+        elif isinstance(event, ev.Progress):
+            if not self.enabled:
+                # The first line's speed is of what came since, not of the whole run.
+                self._last = (event.t, event.output_tokens, event.parsed)
+            elif event.t >= self._next:
+                self._line(event)
 
     def _failure(self, event: ev.CallEnd, name: str) -> None:
         """The first failure of each name, with what the server said: later ones are counted."""

@@ -1,0 +1,113 @@
+"""`view --plain`: a live run is told line by line, for logs and screen readers, and then summed up."""
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from windtunnel.agents.events import (
+    AgentProgress,
+    AnyEvent,
+    CallEnd,
+    Heartbeat,
+    Note,
+    Phase,
+    Progress,
+    RunEnd,
+    RunStart,
+    SessionEnd,
+)
+from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.view import follow_run
+
+S = 1_000_000_000
+
+
+def progress(seconds: float, tokens: int) -> Progress:
+    agents = (AgentProgress(0, 0, 1, "decode", tokens, "said"),)
+    return Progress(
+        t=int(seconds * S), output_tokens=tokens, prompt_tokens=10, in_flight=1, in_tool=1, waiting=0, agents=agents
+    )
+
+
+class Run:
+    """A run that writes a step of its events whenever its reader sleeps."""
+
+    def __init__(self, path: Path, *steps: list[AnyEvent], dies: bool = False) -> None:
+        self.path, self.steps, self.dies = path, list(steps), dies
+        self.now = 1_000.0
+        (path / "run.json").write_text(json.dumps({"schema": "windtunnel.run/1", "agents": 2, "host": "elsewhere"}))
+        (path / "events.jsonl").touch()
+        self.step(0.0)
+
+    def step(self, seconds: float) -> None:
+        self.now += seconds
+        if self.steps:
+            with (self.path / "events.jsonl").open("ab") as out:
+                out.write(b"".join(msgspec.json.encode(event) + b"\n" for event in self.steps.pop(0)))
+        elif self.dies:
+            self.now += 10.0
+            return
+        else:
+            (self.path / "summary.json").write_text("{}")
+        for name in ("events.jsonl", "run.json"):
+            os.utime(self.path / name, (self.now, self.now))
+
+    def follow(self) -> None:
+        follow_run(RunFolder.open(self.path), lambda: self.now, self.step)
+
+
+BEFORE: list[AnyEvent] = [
+    RunStart(t=0, agents=2, wall_clock=0.0),
+    Phase(t=0, phase="starting"),
+    *(progress(i, 10 * i) for i in range(1, 60)),
+    progress(60.0, 1000),
+]
+
+
+def test_what_was_before_is_not_told_and_the_first_speed_is_of_now(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now: list[AnyEvent] = [progress(60.25, 1025), progress(60.5, 1050), progress(61.5, 1250)]
+    Run(tmp_path, BEFORE, now).follow()
+    said = capsys.readouterr()
+    lines = said.err.splitlines()
+    assert lines[0] == f"following {tmp_path}; ^C ends the following, not the run"
+    assert "60.2 s" in lines[1]
+    assert " 100 tok/s" in lines[1]
+    assert "61.5 s" in lines[2]
+    assert " 180 tok/s" in lines[2]
+    assert lines[3] == "the run has ended"
+    assert len(lines) == 4
+    assert said.out == ""
+
+
+def test_phases_warnings_failures_and_the_end_have_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = CallEnd(t=63 * S, agent=0, session="a", thread=0, call=3, request_id="r", t_intended=0, failure="http_500")
+    now: list[AnyEvent] = [
+        Phase(t=62 * S, phase="draining", note="until the last call ends"),
+        Note(t=62 * S, level="warning", text="no answer from the metrics page"),
+        failed,
+        SessionEnd(t=63 * S, agent=0, session="a", status="failed"),
+        Heartbeat(t=63 * S),
+        RunEnd(t=64 * S, status="completed"),
+    ]
+    Run(tmp_path, BEFORE, now).follow()
+    said = capsys.readouterr().err
+    assert "   62.0 s  draining: until the last call ends" in said
+    assert "warning: no answer from the metrics page" in said
+    assert "failed: http_500, agent 0, session a, call 3" in said
+
+
+def test_a_run_that_dies_is_said_to_be_dead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(tmp_path, BEFORE, dies=True).follow()
+    assert capsys.readouterr().err.splitlines()[-1] == "the run has died"
+
+
+def test_nothing_is_said_of_a_run_that_has_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(tmp_path, BEFORE)
+    run.step(1.0)
+    run.follow()
+    assert capsys.readouterr().err == ""
