@@ -144,22 +144,23 @@ def test_false_verdicts_and_coverage_over_five_thousand_experiments() -> None:
     assert 0.93 <= covered / entries <= 0.97
 
 
-def test_false_verdicts_where_a_table_has_differences_and_none_that_all_show() -> None:
-    """Six entries that know nothing of each other, three without a difference and three with the smallest that matters:
-    with little noise all of them are decided, and then both ways to be wrong are open at once."""
+def test_false_verdicts_where_a_table_has_differences_and_none_and_neither_is_sure() -> None:
+    """Entries that know nothing of each other, one of them with the smallest difference that matters, the others with
+    none: both ways to be wrong are open at once, and what was decided makes the rest easier to decide. Holm's procedure
+    for each question by itself is wrong in 8% of these."""
     rng = np.random.default_rng(25)
-    names = [f"step {number}" for number in range(6)]
-    at = np.array([2 * b + np.argsort(st.order(2, b)) for b in range(8)])
+    at = np.array([2 * b + np.argsort(st.order(2, b)) for b in range(12)])
     false = 0
-    for _ in range(5000):
-        logs = rng.normal(0, 0.008, size=(len(names), 8, 2))
-        logs[3:, :, 1] += log(1 + st.MATTERS)
+    for number in range(5000):
+        names = [f"step {step}" for step in range(2 + number % 3)]
+        logs = rng.normal(0, 0.03, size=(len(names), 12, 2))
+        logs[0, :, 1] += log(1 + st.MATTERS)
         table = {
-            (name, "speed"): st.estimate(st.Series(*np.exp(values).T, at[:, 0], at[:, 1]))
-            for name, values in zip(names, logs, strict=True)
+            (name, "speed"): st.estimate(st.Series(values[:, 0], values[:, 1], at[:, 0], at[:, 1]))
+            for name, values in zip(names, np.exp(logs), strict=True)
         }
-        said = list(st.judge(table, {"speed": "higher"}).values())
-        false += not {"better", "worse"}.isdisjoint(said[:3]) or not {"no_difference", "worse"}.isdisjoint(said[3:])
+        first, *others = st.judge(table, {"speed": "higher"}).values()
+        false += first in ("no_difference", "worse") or not {"better", "worse"}.isdisjoint(others)
     print(f"\nmixed tables: false verdicts in {false / 5000:.2%} of the experiments")
     assert false / 5000 <= 0.06
 
