@@ -14,6 +14,7 @@ from windtunnel.agents.events import CallEnd, Event
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, CallLine
+from windtunnel.simulator.results.lanes import MS
 from windtunnel.simulator.results.liveness import last_written, state
 from windtunnel.simulator.results.store import EVENTS_FILE, TEXT_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary_model import Summary
@@ -24,6 +25,7 @@ from windtunnel.tui.snapshot import BUSY, NS, Plans, head_of, view_of
 from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Ending, Row, View
+from windtunnel.tui.window import Painter, Place, Window
 
 READ_BYTES = 1 << 18
 """Read at once; a long run is opened in steps so that the screen can say how far it is."""
@@ -65,6 +67,7 @@ class Follower:
         self._pending: deque[Event] = deque()
         self._looked: float | None = None
         self._head = head_of(folder.run, folder.path.name)
+        self.painter = Painter()
         self.view = View()
         """The latest one."""
 
@@ -163,7 +166,7 @@ class Follower:
         """As if nothing had been read."""
         self.tail.close()
         self.tail = Tail(self.folder.path / EVENTS_FILE)
-        self.fold, self.plans = Fold(self.folder.run), Plans()
+        self.fold, self.plans, self.painter = Fold(self.folder.run), Plans(), Painter()
         self.details.clear()
         self._pending.clear()
         self.summary = self.ending = self.silent_s = self._looked = None
@@ -207,6 +210,19 @@ class Follower:
             self.summary = None
         if self.summary is not None:
             self.ending = self.summary.status
+
+    @property
+    def agents(self) -> int:
+        """Lanes so far."""
+        return len(self.fold.agents)
+
+    def span(self) -> tuple[int, int]:
+        """When the run began and its latest moment, ms since its origin."""
+        return self.fold.started_t // MS, self.fold.t // MS
+
+    def window(self, place: Place, cursor: int | None) -> Window:
+        """A stretch of the timeline, and the engine at the cursor."""
+        return self.painter.window(self.fold, self.view, place, cursor)
 
     def story(self, agent: int) -> Story:
         """One agent's session so far: its calls, what it was sent, what it wrote."""

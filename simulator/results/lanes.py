@@ -140,7 +140,7 @@ class Lane:
         seen: Mapping[int, tuple[int, int]] | None = None,
         thread: int | None = None,
     ) -> Stretches:
-        """What happened in [start, end), and what goes on at `now`; of one thread where one is asked for.
+        """What happened in [start, end) and goes on at `now`, that ms included; of one thread where one is asked for.
 
         `seen`: how far calls under way are, by thread: rank of their state, and since when.
         """
@@ -162,13 +162,13 @@ class Lane:
 
     def _going_on(self, now: int, seen: Mapping[int, tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
         if self._last:
-            yield self._since, max(now, self._since + 1), 16 * SESSION + self._last
+            yield self._since, max(now, self._since) + 1, 16 * SESSION + self._last
         for thread, (rank, since) in self._open.items():
             shown, changed = seen.get(thread, (rank, since)) if rank == _PREFILL else (rank, since)
             begin = changed if shown == _DECODE else since
             if begin > since:
                 yield since, begin, 16 * thread + _PREFILL
-            yield begin, max(now, begin + 1), 16 * thread + shown
+            yield begin, max(now, begin) + 1, 16 * thread + shown
 
     def threads(self, start: int, end: int) -> list[int]:
         """Threads that did something in [start, end), in the order of their numbers."""

@@ -78,11 +78,13 @@ class AgentScreen(Screen[None]):
     AUTO_FOCUS = ""
     DEFAULT_CSS = "AgentScreen Lines { height: 1fr; }"
 
-    def __init__(self, look: Theme, agent: int, order: tuple[int, ...]) -> None:
+    def __init__(self, look: Theme, agent: int, order: tuple[int, ...], at: int | None = None) -> None:
         super().__init__()
         self.look = look
         self.body = Lines(look, id="agent")
         self.agent = agent
+        self.at = at
+        """The moment that is shown first, ms since the run's origin; None is now."""
         self.order = order
         """Agents that left and right go through: the fleet's order."""
         self.back = 0

@@ -26,6 +26,7 @@ KEYS: Mapping[str, Keys] = {
         *MOVES,
         ("enter", "open the agent: its turns and its transcript"),
         ("s  S", "sort by the next column; reverse"),
+        ("t", "the timeline: what every agent did when"),
         ("/", "filter by a regular expression; ! inverts"),
         ("space", "freeze the table; the header goes on"),
         ("escape", "clear the filter, then the freeze"),
@@ -35,6 +36,15 @@ KEYS: Mapping[str, Keys] = {
         ("end", "follow what is written"),
         ("left right", "the agent before, the next one"),
         ("escape", "back to the fleet"),
+    ),
+    "TimelineScreen": (
+        ("+ -  z", "zoom; all of the run"),
+        ("left right", "pan; home: the start, end: follow now"),
+        (", .", "move the time cursor; shift+left, shift+right: by ten"),
+        ("up down j k", "the cursor's lane; also pgup, pgdn, the wheel"),
+        ("enter", "open that agent at that time"),
+        ("l", "one agent a row, or several where they are many"),
+        ("t escape", "back"),
     ),
 }
 """Of each screen, by its class; a screen adds its own."""

@@ -72,12 +72,12 @@ def test_what_goes_on_is_shown_as_far_as_it_is_known():
     lane = Lane()
     for event in (begin(0), started(2)):
         lane.apply(event)
-    assert drawn(lane, 0, 1, 8, 6) == "wwpppp.."
-    assert drawn(lane, 0, 1, 8, 6, seen={0: (RANK["decode"], 4000)}) == "wwppdd.."
-    assert drawn(lane, 0, 1, 8, 6, seen={0: (RANK["queue"], 2000)}) == "wwqqqq.."
+    assert drawn(lane, 0, 1, 8, 6) == "wwppppp."
+    assert drawn(lane, 0, 1, 8, 6, seen={0: (RANK["decode"], 4000)}) == "wwppddd."
+    assert drawn(lane, 0, 1, 8, 6, seen={0: (RANK["queue"], 2000)}) == "wwqqqqq."
     assert lane.settled(6000) == 2000
     lane.apply(ended(6, 2, 5))
-    assert drawn(lane, 0, 1, 8, 6) == "wwpppd.."
+    assert drawn(lane, 0, 1, 8, 6) == "wwpppdw."
     assert lane.settled(6000) == 6000
 
 

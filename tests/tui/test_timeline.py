@@ -1,0 +1,328 @@
+"""The timeline: which stretch is shown, what its lanes and its strip say, and its keys."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fake_clocks import Clocks
+from fake_run import Fake
+from msgspec.structs import replace
+from textual.pilot import Pilot
+
+from windtunnel.simulator.results.lanes import RANK, STATES, mark_failures, paint
+from windtunnel.tui.app import Viewer
+from windtunnel.tui.follow import Follower
+from windtunnel.tui.screens.agent import AgentScreen
+from windtunnel.tui.screens.fleet import FleetScreen
+from windtunnel.tui.screens.timeline import Scope, TimelineScreen, compose_timeline, place_of
+from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
+from windtunnel.tui.view import View
+from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, level
+from windtunnel.tui.window import Moment, Place, Window, fitting, latest, seen, steps_from
+
+Open = Callable[..., Follower]
+
+
+def row(states: str) -> bytes:
+    """`ddtt.` as ranks, by the first letters of the states."""
+    letters = {name[0]: rank for name, rank in RANK.items() if name != "done"} | {".": 0}
+    return bytes(letters[c] for c in states)
+
+
+def window(*lanes: str, step: int = 1000, now: int | None = None, **more: object) -> Window:
+    columns = len(lanes[0]) if lanes else 40
+    known = {"out": (100.0,) * (2 * columns), "kv": (0.5,) * columns, **more}
+    now = step * columns if now is None else now
+    return Window(Place(0, step, columns), now=now, cells=tuple(map(row, lanes)), **known)
+
+
+# Which stretch
+
+
+def test_a_run_that_grows_is_shown_whole_and_rescaled_seldom() -> None:
+    steps = [fitting(0, t, 96, over=False) for t in range(0, 400_000, 1000)]
+    assert all(step * 96 > t for step, t in zip(steps, range(0, 400_000, 1000), strict=True))
+    assert sorted(set(steps)) == [50, 100, 200, 500, 1000, 2000, 5000]
+    # One that is over fills the screen.
+    assert fitting(0, 148_000, 96, over=True) == 1600
+    assert latest(0, 148_000, 1600, 96) == 0
+
+
+def test_the_window_ends_with_now_until_one_looks_back() -> None:
+    following = place_of(Scope(step=1000), 0, 200_300, 60, over=False)
+    assert (following.start, following.end) == (141_000, 201_000)
+    assert place_of(Scope(step=1000), 0, 200_900, 60, over=False) == following, "columns do not slide"
+    assert place_of(Scope(step=1000, start=12_345), 0, 200_300, 60, over=False).start == 12_000
+    assert place_of(Scope(), 0, 30_000, 60, over=False) == Place(0, 1000, 60)
+
+
+def test_zooming_goes_along_a_ladder_from_wherever_one_is() -> None:
+    assert [steps_from(1600, by) for by in (-1, 1)] == [1000, 2000]
+    assert [steps_from(2000, by) for by in (-1, 1)] == [1000, 5000]
+    assert (steps_from(50, -1), steps_from(3_600_000, 1)) == (50, 3_600_000)
+
+
+# Lanes
+
+
+def test_states_differ_in_shape_and_without_colour_in_letters() -> None:
+    lane = row("pddttw.fq")
+    assert plain(cells(lane, UNICODE, colour=True)) == "▇▇▇━━─ ✗╌"
+    assert [tone for _, tone in cells(lane, UNICODE, colour=True)][:3] == ["prefill", "decode", "tool"]
+    assert plain(cells(lane, UNICODE, colour=False)) == "PDDTTW xQ"
+    assert plain(cells(lane, ASCII, colour=True)) == "PDDTTW xQ"
+
+
+def test_the_cursor_stands_in_its_column() -> None:
+    for column in range(9):
+        drawn = plain(cells(row("pddttw.fq"), UNICODE, colour=False, cursor=column))
+        assert drawn.index("│") == column
+        assert len(drawn) == 9
+
+
+def test_many_agents_share_rows_evenly() -> None:
+    rows = grouped(256, 40)
+    assert [len(r) for r in rows] == [7] * 36 + [4]
+    assert [i for r in rows for i in r] == list(range(256))
+    assert grouped(3, 40) == [range(1), range(1, 2), range(2, 3)]
+
+
+def test_times_stand_at_round_places() -> None:
+    drawn = axis(0, 1000, 60, UNICODE)
+    assert [(drawn.index(t) - 1) for t in ("0:00", "0:15", "0:30", "0:45")] == [0, 15, 30, 45]
+    assert axis(61_000, 1000, 30, ASCII).strip().startswith("|1:15")
+    assert clock(3_725_000) == "1:02:05"
+    assert clock(12_340, 200) == "0:12.3"
+
+
+def test_shares_are_drawn_from_zero() -> None:
+    assert level([0.0, 0.5, 1.0, None, 1.7], UNICODE) == "▁▅█ █"
+
+
+# The screen
+
+
+NOW = Scope()
+
+
+def drawn(w: Window, scope: Scope = NOW, size: tuple[int, int] = (100, 24), **view: object) -> list[str]:
+    frame = compose_timeline(View(**view), w, scope, *size, Theme(colour=False))
+    assert len(frame.lines) == size[1]
+    assert all(sum(cells_of(text) for text, _ in line) <= size[0] for line in frame.lines)
+    return [plain(line).rstrip() for line in frame.lines]
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60), (60, 16)])
+def test_every_line_fits(size: tuple[int, int]) -> None:
+    for agents in (0, 1, 8, 32, 256):
+        w = window(*["pddttw" * 5] * agents, moment=Moment(out=1834.0, kv=0.78, running=17.0, waiting=2.5))
+        for scope in (Scope(), Scope(cursor=3000, agent=max(0, agents - 1)), Scope(alone=True)):
+            lines = drawn(w, scope, size)
+            assert "tok/s" in lines[-3]
+            if agents:
+                assert f"agent {scope.agent + 1:02d}" in lines[-2]
+
+
+def test_the_strip_says_what_the_engine_did_at_the_cursor() -> None:
+    m = Moment(out=1834.0, kv=0.78, running=17.0, waiting=2.5, preempted=3.0, in_flight=19.4, in_tool=8.0, idle=4.6)
+    lines = drawn(window("dddd", moment=m), Scope(cursor=2000), (160, 24))
+    strip = " ".join(lines[-3].split())
+    assert strip.startswith("at 0:02 1,834 tok/s KV")
+    assert "78% running 17 queue 2.5 preempted +3 in flight 19.4 tool 8 wait 4.6" in strip
+    assert " ".join(lines[-2].split()).startswith("agent 01 ▶ decode")
+
+
+def test_at_the_end_that_is_said_and_states_are_the_agents_own() -> None:
+    lines = drawn(window("dddd"), ending="completed", agents=1)
+    assert lines[-3].startswith(" end")
+    lines = drawn(window("dddd"))
+    assert lines[-3].startswith(" now")
+
+
+def test_rows_of_several_agents_are_said_to_be_that() -> None:
+    lines = drawn(window(*["dd"] * 5, *["tt"] * 6, *["ff", *["dd"] * 10] * 10), size=(120, 24))
+    assert any(line.startswith(" 9 agents a row, most") for line in lines)
+    assert any(line.lstrip().startswith("1-9 ") and line.endswith("DD") for line in lines)
+    assert any(line.lstrip().startswith("10-18 ") and line.endswith("xx") for line in lines), "one failure is seen"
+
+
+def test_one_row_each_scrolls_with_the_cursor() -> None:
+    w = window(*["dd"] * 100)
+    frame = compose_timeline(View(), w, Scope(alone=True, agent=60), 120, 24, Theme(colour=False))
+    shown = [i for r in frame.rows for i in r]
+    assert 60 in shown
+    assert all(len(r) == 1 for r in frame.rows)
+    assert plain(frame.lines[frame.first - 1]).startswith(f" {shown[0] + 1}-{shown[-1] + 1} of 100")
+    assert plain(frame.lines[frame.marked or 0]).split()[0] == "061"
+
+
+# Of a run
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, failing: Fake) -> Path:
+    return failing.write(tmp_path_factory.mktemp("timeline") / "run", summary=True)
+
+
+def test_kept_columns_are_what_painting_everything_again_gives(folder: Path, follow: Open, clocks: Clocks) -> None:
+    follower = follow(folder, at_s=20.0, speed=1.0)
+    for _ in range(40):
+        clocks.monotonic += 1.0
+        follower.poll()
+        began, now = follower.span()
+        place = Place(latest(began, now, 500, 50), 500, 50)
+        kept = follower.window(place, None).cells
+        agents = follower.fold.agents
+        fresh = paint(
+            [a.lane.within(place.start, place.end, now, seen(a)) for a in agents], place.start, place.step, 50
+        )
+        mark_failures(fresh, [a.lane for a in agents], place.start, place.step)
+        assert (np.frombuffer(b"".join(kept), dtype=np.int8).reshape(fresh.shape) == fresh).all()
+
+
+def test_the_engine_at_a_moment_is_what_its_events_say(folder: Path, follow: Open, failing: Fake) -> None:
+    from windtunnel.agents.events import EngineSample, Progress
+
+    follower = follow(folder)
+    while follower.poll().reading:
+        pass
+    at = 30
+    got = follower.window(Place(0, 1000, 60), at * 1000).moment
+    progress = {e.t // 250_000_000: e for e in failing.events if isinstance(e, Progress)}
+    samples = {e.t // 1_000_000_000: e for e in failing.events if isinstance(e, EngineSample)}
+    assert got.out == pytest.approx(progress[4 * at + 4].output_tokens - progress[4 * at].output_tokens, rel=0.02)
+    assert got.kv == pytest.approx(samples[at + 1].kv_usage, abs=0.01)
+    assert got.running == pytest.approx(samples[at + 1].running, abs=0.1)
+    total = [follower.window(Place(0, 1000, 60), t * 1000).moment.preempted or 0 for t in range(60)]
+    first, last = samples[0].preemptions, samples[59].preemptions
+    assert sum(total) == (last or 0) - (first or 0) > 0
+
+
+@asynccontextmanager
+async def opened(
+    follower: Follower, size: tuple[int, int] = (120, 40)
+) -> AsyncIterator[tuple[Viewer, Pilot[int], TimelineScreen]]:
+    app = Viewer(follower, Theme(), "view", tick_s=0)
+    async with app.run_test(size=size) as pilot:
+        await pilot.pause()
+        await pilot.press("t")
+        assert isinstance(app.screen, TimelineScreen)
+        yield app, pilot, app.screen
+
+
+async def test_t_opens_and_closes_it_and_the_lane_is_the_agents(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=40.0)) as (app, pilot, _):
+        await pilot.press("t")
+        assert isinstance(app.screen, FleetScreen)
+        await pilot.press("down", "down", "t")
+        assert isinstance(app.screen, TimelineScreen)
+        assert app.screen.scope.agent == 2
+        await pilot.press("escape")
+        assert isinstance(app.screen, FleetScreen)
+
+
+async def test_zoom_pan_and_fit(folder: Path, follow: Open, clocks: Clocks) -> None:
+    async with opened(follow(folder, at_s=40.0, speed=1.0)) as (app, pilot, screen):
+        assert screen.place.step == 500
+        await pilot.press("plus", "plus")
+        assert (screen.place.step, screen.scope.start) == (100, None)
+        begin = screen.place.start
+        clocks.monotonic += 2.0
+        app.tick()
+        assert screen.place.start == begin + 2000, "it follows now"
+        await pilot.press("left")
+        assert screen.place.start < begin + 2000
+        back = screen.place.start
+        clocks.monotonic += 2.0
+        app.tick()
+        assert screen.place.start == back, "what is looked at stands still"
+        await pilot.press("home")
+        assert screen.place.start == 0
+        await pilot.press("right")
+        assert screen.place.start == round(0.25 * screen.place.columns) * 100
+        await pilot.press("minus")
+        assert screen.place.step == 200
+        await pilot.press("end")
+        assert screen.scope.start is None
+        await pilot.press("z")
+        assert screen.place.step == 500
+        assert screen.place.start == 0
+
+
+async def test_the_time_cursor(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=40.0)) as (app, pilot, screen):
+        now = follow_now(app)
+        await pilot.press("comma")
+        assert screen.scope.cursor == (now // 500 - 1) * 500
+        await pilot.press("comma", "comma", "full_stop")
+        assert screen.scope.cursor == (now // 500 - 2) * 500
+        await pilot.press("shift+left")
+        assert screen.scope.cursor == (now // 500 - 12) * 500
+        column = screen.frame.left + screen.place.column(screen.scope.cursor)
+        body = app.screen._compositor.render_strips()
+        lane = body[screen.frame.first].text
+        assert lane[column] == "│"
+        await pilot.press("plus")
+        assert screen.place.step == 200
+        assert screen.frame.left + screen.place.column(screen.scope.cursor) == column, "it stays where it is"
+        await pilot.press("shift+right", *["full_stop"] * 60)
+        assert screen.scope.cursor is None, "past the latest moment it is now again"
+        await pilot.press("home", "comma")
+        assert screen.scope.cursor is not None
+
+
+def follow_now(app: Viewer) -> int:
+    return app.source.span()[1]
+
+
+async def test_the_cursors_lane_and_opening_it_at_its_time(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=40.0), size=(80, 24)) as (app, pilot, screen):
+        assert len(screen.frame.rows) < 32
+        await pilot.press("down", "j", "j", "k")
+        assert screen.scope.agent == 2
+        await pilot.press("pagedown", "pagedown", "pagedown")
+        assert screen.scope.agent == 31
+        await pilot.press("pageup")
+        assert screen.scope.agent < 31
+        await pilot.press("l")
+        assert all(len(r) == 1 for r in screen.frame.rows)
+        await pilot.press("l", "comma", "comma", "enter")
+        assert isinstance(app.screen, AgentScreen)
+        assert app.screen.agent == screen.scope.agent
+        assert app.screen.at == screen.scope.cursor
+        await pilot.press("escape")
+        assert app.screen is screen
+
+
+async def test_the_mouse_sets_both_cursors_and_opens(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=40.0)) as (app, pilot, screen):
+        frame = screen.frame
+        await pilot.click(offset=(frame.left + 20, frame.first + 3))
+        assert (screen.scope.agent, screen.scope.cursor) == (frame.rows[3].start, 20 * 500)
+        await pilot.click(offset=(4, frame.first + 3))
+        assert isinstance(app.screen, AgentScreen)
+
+
+async def test_before_anything_started_it_says_so(tmp_path: Path, follow: Open, running: Fake) -> None:
+    folder = running.write(tmp_path / "run", until=0.5)
+    async with opened(follow(folder, at_s=0.0)) as (_, pilot, screen):
+        assert "─" not in plain(screen.frame.lines[screen.frame.first])
+        for key in ("plus", "minus", "left", "right", "home", "end", "z", "comma", "full_stop", "down", "l", "enter"):
+            await pilot.press(key)
+        await pilot.resize_terminal(60, 16)
+        await pilot.pause()
+
+
+def test_a_state_is_the_same_in_fleet_and_timeline(folder: Path, follow: Open) -> None:
+    """At any moment the last column of a fine window is what the fleet's row says."""
+    follower = follow(folder, at_s=33.3)
+    view = follower.poll()
+    began, now = follower.span()
+    shown = follower.window(Place(latest(began, now, 50, 40), 50, 40), None)
+    for one, lane in zip(view.rows, shown.cells, strict=True):
+        last = STATES[lane[shown.place.column(now)]]
+        if one.doing.label != "between calls":
+            assert last == one.state, one
+    assert replace(view, rows=()) != view
