@@ -104,7 +104,10 @@ class CallStart(Event, frozen=True, tag="call_start"):
 
 
 class Chunks(Struct, frozen=True, gc=False):
-    """Arrivals of output chunks: `us[0]` after `t_sent`, each next one after the one before (microseconds)."""
+    """Arrivals of output chunks: `us[0]` after `t_sent`, each next one after the one before (microseconds).
+
+    In the process of a virtual run they may be arrays of the module `array`, a tenth as large as tuples.
+    """
 
     us: tuple[int, ...] = ()
     n: tuple[int, ...] = ()

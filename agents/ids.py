@@ -5,29 +5,42 @@ of them as the recorded message had tokens, so that prompts keep their recorded 
 """
 
 from collections import Counter
+from collections.abc import Callable, Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from windtunnel.agents.nodes import Live, Node, Piece, Slot, SlotName, Tip
 from windtunnel.agents.rendering import Rendering
 from windtunnel.traces.model import Trace
-from windtunnel.traces.text import token_ids
+from windtunnel.traces.text import id_array
+
+Ids = Sequence[int] | NDArray[np.int64]
 
 
-def encode_ids(ids: list[int]) -> bytes:
+def encode_ids(ids: Ids) -> bytes:
     """`12,345,`: joined as they are, the last comma taken off at the end of the prompt."""
-    return msgspec.json.encode(ids)[1:-1] + b"," if ids else b""
+    listed = ids.tolist() if isinstance(ids, np.ndarray) else list(ids)
+    return msgspec.json.encode(listed)[1:-1] + b"," if listed else b""
+
+
+def packed_ids(ids: Ids) -> bytes:
+    """Four bytes each: for an engine in the same process, which then parses nothing."""
+    return np.asarray(ids, dtype=np.uint32).tobytes()
 
 
 class IdTree:
     """Renders roots and messages for `/v1/completions`."""
 
-    def __init__(self, trace: Trace, rendering: Rendering, changes: Counter[str]) -> None:
+    def __init__(self, trace: Trace, rendering: Rendering, changes: Counter[str], *, packed: bool = False) -> None:
+        """`packed`: as `packed_ids`, not as JSON."""
+        self.packed = packed
+        self.encode: Callable[[Ids], bytes] = packed_ids if packed else encode_ids
         self.trace = trace
         self.rendering = rendering
         self.changes = changes
         self.outputs = {call.output for call in trace.calls if call.output is not None}
-        self._held: dict[int, list[int]] = {}
 
     def root(self, tools: int | None) -> Node:
         blocks = () if tools is None else self.trace.toolsets[tools].blocks
@@ -40,26 +53,25 @@ class IdTree:
             node.live = Live(b"", b"", (), node.text_tokens)
         return node
 
-    def own_ids(self, message: int) -> list[int]:
+    def own_ids(self, message: int) -> NDArray[np.int64]:
         """The ids that stand for a recorded message."""
-        m = self.trace.messages[message]
-        return [i for block in self.trace.message_blocks(m) for i in self._ids(block)]
+        return _joined([self._ids(block) for block in self.trace.message_blocks(self.trace.messages[message])])
 
     def ending(self, node: Node) -> tuple[bytes, int]:
         """A prompt has at least one token."""
         if node.tokens:
             return b"", 0
         self.changes["empty_prompt"] += 1
-        return encode_ids(token_ids("empty", 1, self.rendering.calibration)), 1
+        return self.encode(id_array("empty", 1, self.rendering.calibration)), 1
 
-    def _ids(self, block: int) -> list[int]:
+    def _ids(self, block: int) -> NDArray[np.int64]:
         held = self.trace.blocks[block]
-        return token_ids(held.digest, held.tokens, self.rendering.calibration)
+        return id_array(held.digest, held.tokens, self.rendering.calibration)
 
     def _node(self, parent: Node | None, message: int, tip: Tip, blocks: tuple[int, ...], *, user: bool) -> Node:
         ids = [self._ids(block) for block in blocks]
-        pieces = [Piece(self.trace.blocks[b].digest, len(i)) for b, i in zip(blocks, ids, strict=True) if i]
-        flat = [i for part in ids for i in part]
+        pieces = [Piece(self.trace.blocks[b].digest, len(i)) for b, i in zip(blocks, ids, strict=True) if len(i)]
+        flat = _joined(ids)
         slots: list[Slot] = []
         for name, tokens, wanted in (
             ("salt", self.rendering.salt_tokens, not tip.salted),
@@ -69,15 +81,21 @@ class IdTree:
             if taken > 0:
                 start = sum(s.tokens for s in slots)
                 slot: SlotName = "salt" if name == "salt" else "tag"
-                slots.append(Slot(slot, taken, encode_ids(flat[start : start + taken])))
+                slots.append(Slot(slot, taken, self.encode(flat[start : start + taken])))
                 tip = tip._replace(salted=True) if slot == "salt" else tip._replace(tagged=True)
         node = Node(parent, message, tip)
         skipped = sum(s.tokens for s in slots)
-        node.slots, node.body = tuple(slots), encode_ids(flat[skipped:])
+        node.slots, node.body = tuple(slots), self.encode(flat[skipped:])
         node.pieces = tuple(_without(pieces, skipped))
         node.tokens = (parent.tokens if parent else 0) + len(flat)
         node.text_tokens = len(flat)
         return node
+
+
+def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
 def _without(pieces: list[Piece], tokens: int) -> list[Piece]:

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents import isolation, schemas
-from windtunnel.agents.ids import IdTree, encode_ids
+from windtunnel.agents.dialect import PLAIN, VLLM, Dialect
+from windtunnel.agents.ids import Ids, IdTree
 from windtunnel.agents.nodes import Node, Piece, leaves
 from windtunnel.agents.normalise import ChatTree
 from windtunnel.agents.plan import completion_tokens
@@ -20,9 +21,10 @@ from windtunnel.agents.policy import History
 from windtunnel.agents.rendering import PROBE_TEXTS, PROBES, Rendering, learn, text_key, texts_to_measure
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Call, Trace, digest_of
-from windtunnel.traces.text import token_ids
+from windtunnel.traces.text import id_array
 
 __all__ = [
+    "PACKED",
     "PATHS",
     "PLAIN",
     "PROBES",
@@ -47,29 +49,9 @@ _SHARED_BYTES = 4096
 """A longer text is sent from where it lies; a shorter one is cheaper to copy than to send as a part of its own."""
 
 Route = Literal["chat", "tokens"]
+PACKED = b'"packed":['
+"""Opens a prompt that is packed and no JSON."""
 PATHS: dict[Route, str] = {"chat": "/v1/chat/completions", "tokens": "/v1/completions"}
-
-
-class Dialect(Struct, frozen=True):
-    """Which request fields a server takes."""
-
-    name: str
-    usage: bool = True
-    """`stream_options.include_usage`."""
-    continuous_usage: bool = False
-    ignore_eos: bool = False
-    min_tokens: bool = False
-    token_ids: bool = False
-    """`return_token_ids`."""
-    cache_salt: bool = False
-    sampling: bool = False
-    """Sampling parameters beyond `temperature` and `top_p`."""
-    extra: dict[str, Any] = {}
-    """Further fields, as they are."""
-
-
-VLLM = Dialect("vllm", ignore_eos=True, min_tokens=True, token_ids=True, cache_salt=True, sampling=True)
-PLAIN = Dialect("plain")
 
 
 class Options(Struct, frozen=True):
@@ -97,13 +79,14 @@ class Output(Struct, frozen=True):
     reasoning: str = ""
     tool_calls: bool = False
     """The server parsed tool calls out of it: the text does not hold everything."""
-    token_ids: list[int] | None = None
+    token_ids: Ids | None = None
     tokens: int | None = None
     """Completion tokens by usage; the length of `token_ids` by default."""
 
     @property
     def count(self) -> int:
-        return self.tokens if self.tokens is not None else len(self.token_ids or ())
+        held = 0 if self.token_ids is None else len(self.token_ids)
+        return held if self.tokens is None else self.tokens
 
 
 class Body(Struct, frozen=True, gc=False):
@@ -152,12 +135,12 @@ class Prepared(Struct, frozen=True):
         return self.leaves[call].tokens + self.endings[call][1]
 
 
-def prepare(trace: Trace, route: Route, rendering: Rendering) -> Prepared:
-    """Renders every message of `trace` once."""
+def prepare(trace: Trace, route: Route, rendering: Rendering, *, packed: bool = False) -> Prepared:
+    """Renders every message of `trace` once. `packed`: token ids as `ids.packed_ids`; bodies are no JSON then."""
     if route == "tokens" and not rendering.calibration.ids:
         raise UsageError("The token route needs token ids from the engine's /tokenize, which gave none: use --api chat")
     changes: Counter[str] = Counter()
-    tree = ChatTree(trace, rendering, changes) if route == "chat" else IdTree(trace, rendering, changes)
+    tree = ChatTree(trace, rendering, changes) if route == "chat" else IdTree(trace, rendering, changes, packed=packed)
     ends = leaves(trace, tree)
     closed = {id(node): tree.ending(node) for node in ends}
     if isinstance(tree, ChatTree):
@@ -216,7 +199,8 @@ class Conversation:
         self._tails: dict[tuple[Any, ...], tuple[bytes, bytes]] = {}
         model = schemas.encode(options.model)
         opening = b'"prompt":[' if prepared.route == "tokens" else b'"messages":['
-        self._prefix = b'{"model":' + model + b"," + opening
+        packed = isinstance(prepared.tree, IdTree) and prepared.tree.packed
+        self._prefix = b'{"model":' + model + b"," + (PACKED if packed else opening)
         self._slot_bytes = {
             "salt": schemas.escape(isolation.as_text(options.text_salt)) if options.text_salt else b"",
             "tag": schemas.escape(isolation.as_text(options.tag)) if options.tag else b"",
@@ -254,14 +238,15 @@ class Conversation:
         ending, extra = prepared.endings[call_id]
         pinned = prepared.pinned[call_id]
         parts = [self._prefix, *thread.parts]
-        if prepared.route == "tokens":
-            size -= 1  # the last comma
+        if isinstance(prepared.tree, IdTree):
             if ending:
                 parts.append(ending)
                 size += len(ending)
             while not parts[-1]:
                 parts.pop()
-            parts[-1] = parts[-1][:-1]
+            if not prepared.tree.packed:
+                parts[-1] = parts[-1][:-1]
+                size -= 1  # the last comma
             ending = b""
         parts.append(tail := self._tail(call, ending, pinned))
         return Body(
@@ -303,17 +288,19 @@ class Conversation:
         return f"generated:{self._own}:{node.message}"
 
     def _ids_instead(self, node: Node, output: Output) -> _Generated | None:
-        assert isinstance(self.prepared.tree, IdTree)
-        if not output.token_ids:
+        tree = self.prepared.tree
+        assert isinstance(tree, IdTree)
+        if output.token_ids is None or not len(output.token_ids):
             return None
         wanted = node.text_tokens
         ids = output.token_ids[:wanted]
-        pieces = [Piece(self._key(node), len(ids))] if ids else []
-        missing = wanted - len(ids)
-        if missing:
-            ids = ids + self.prepared.tree.own_ids(node.message)[len(ids) :]
-            pieces.append(Piece(f"own:{node.message}:{wanted - missing}", missing))
-        return _Generated(encode_ids(ids), tuple(pieces), wanted, 0)
+        given = len(ids)
+        pieces = [Piece(self._key(node), given)] if given else []
+        data = tree.encode(ids)
+        if given < wanted:
+            data += tree.encode(tree.own_ids(node.message)[given:])
+            pieces.append(Piece(f"own:{node.message}:{given}", wanted - given))
+        return _Generated(data, tuple(pieces), wanted, 0)
 
     def _text_instead(self, node: Node, output: Output) -> _Generated | None:
         """Reasoning goes in front of the text: in the history it stands as text, so it is prefilled again."""
@@ -357,10 +344,11 @@ class Conversation:
         return (b"".join((*data, node.body)),), node.tokens - before
 
     def _slot(self, name: str, tokens: int) -> bytes:
-        if self.prepared.route == "chat":
+        tree = self.prepared.tree
+        if isinstance(tree, ChatTree):
             return self._slot_bytes[name]
         words = (self.options.text_salt if name == "salt" else self.options.tag) or ""
-        return encode_ids(token_ids(digest_of(name, words), tokens, self.prepared.rendering.calibration))
+        return tree.encode(id_array(digest_of(name, words), tokens, self.prepared.rendering.calibration))
 
     def _tail(self, call: Call, ending: bytes, pinned: int) -> bytes:
         """Everything behind the messages; the same for all calls with the same tools and sampling but for a number."""

@@ -27,6 +27,7 @@ __all__ = [
     "calibrate",
     "estimate_tokens",
     "fit_text",
+    "id_array",
     "kind_of",
     "regenerate",
     "regenerate_escaped",
@@ -90,9 +91,15 @@ def regenerate_inline(digest: str, tokens: int, cal: Calibration) -> str:
 
 def token_ids(digest: str, tokens: int, cal: Calibration) -> list[int]:
     """`tokens` ordinary token ids; fewer of the same digest are a prefix of more."""
+    ids: list[int] = id_array(digest, tokens, cal).tolist()
+    return ids
+
+
+def id_array(digest: str, tokens: int, cal: Calibration) -> NDArray[np.int64]:
+    """The same as an array."""
     pool = cal.pool
     draws = u16(f"ids\0{digest}", max(0, tokens)).astype(np.int64)
-    ids: list[int] = pool[(draws * len(pool)) >> 16].tolist()
+    ids: NDArray[np.int64] = pool[(draws * len(pool)) >> 16]
     return ids
 
 

@@ -4,8 +4,9 @@ The tokens are ordinary words, commas and line ends in an order that the built-i
 tokens, so that text sent back in a history finds the KV cache that its generation left.
 """
 
+import math
 import threading
-from functools import cache
+from functools import cache, cached_property
 from hashlib import blake2b
 from typing import Self
 
@@ -21,10 +22,15 @@ from windtunnel.simulator.emulator.words import known
 _CHUNK = 256
 _TYPICAL_LENGTH = 180
 _SIGN_SHARE = 0.12
+_MOST_STEPS = 1 << 16
 _WORD = (1 << 64) - 1
+_DRAWS = _CHUNK + _CHUNK // 2
+"""Uniform numbers for a chunk: a word for each place, and for every second one whether it is a sign."""
+_UNUSED, _UNIT = np.uint64(11), np.float64(2.0**-53)
+"""A uniform number has 53 of 64 bits."""
 
 
-class Inventory(Struct, frozen=True):
+class Inventory(Struct, frozen=True, dict=True):
     """What a model speaks with: tokens that are read back as themselves when the text comes again."""
 
     words: NDArray[np.int64]
@@ -33,6 +39,23 @@ class Inventory(Struct, frozen=True):
     """Cumulative frequencies of the words, 1 / rank."""
     signs: NDArray[np.int64]
     stop: int
+
+    @cached_property
+    def _guide(self) -> NDArray[np.int64]:
+        """How many shares lie at or below each of 2^n even steps; of two shares none are in the same step."""
+        least = np.diff(self.shares, prepend=0.0).min() if len(self.shares) else 0.0
+        steps = 1 << max(0, math.ceil(-math.log2(least))) if least > 1 / _MOST_STEPS else 0
+        return self.shares.searchsorted(np.arange(steps) / max(1, steps), side="right")
+
+    def drawn(self, bits: NDArray[np.uint64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
+        """A word for each uniform number, in [0, 1) and the upper 53 of these bits: the one whose share it falls in."""
+        guide = self._guide
+        if not len(guide):
+            return self.words.take(self.shares.searchsorted(uniform, side="right"), mode="clip")
+        # A search has to guess at each of its turns; this takes a third of its time.
+        below = guide.take((bits >> np.uint64(65 - len(guide).bit_length())).view(np.int64))
+        below += self.shares.take(below, mode="clip") <= uniform
+        return self.words.take(below, mode="clip")
 
     @classmethod
     def of(cls, tokenizer: Vocabulary) -> Self:
@@ -59,11 +82,20 @@ class _Dice(threading.local):
 
     def at(self, key: int, counter: int) -> np.random.Generator:
         """`Generator(Philox(key=key, counter=counter))`, valid until the next call."""
+        self._move(key, counter)
+        return self._rng
+
+    def bits(self, key: int, counter: int, count: int) -> NDArray[np.uint64]:
+        """The raw numbers that this generator would make use of."""
+        self._move(key, counter)
+        bits: NDArray[np.uint64] = self._philox.random_raw(count)
+        return bits
+
+    def _move(self, key: int, counter: int) -> None:
         state = self._start["state"]
         state["counter"][:] = (counter & _WORD, counter >> 64, 0, 0)
         state["key"][:] = (key & _WORD, key >> 64)
         self._philox.state = self._start
-        return self._rng
 
 
 _DICE = _Dice()
@@ -95,7 +127,7 @@ class Words:
         self._key = int.from_bytes(digest, "big")
         if acceptance is not None:
             self.accepted = acceptance.of(digest).accepted
-        self._ids: list[int] = []
+        self._listed: list[int] = []
         self._drawn: list[NDArray[np.int64]] = []
         self._stop: int | None = None
 
@@ -106,26 +138,48 @@ class Words:
         return self._stop
 
     def tokens(self, start: int, stop: int) -> list[int]:
-        while len(self._ids) < stop:
-            self._extend()
-        return self._ids[start:stop]
+        while len(self._listed) < stop:
+            done = len(self._listed) // _CHUNK
+            self._draw(stop)
+            for drawn in self._drawn[done:]:
+                self._listed += drawn.tolist()
+        return self._listed[start:stop]
 
     def first(self, count: int) -> NDArray[np.int64]:
         """The first `count` tokens."""
-        while len(self._ids) < count:
-            self._extend()
-        return np.concatenate(self._drawn)[:count]
+        self._draw(count)
+        return (self._drawn[0] if count <= _CHUNK else np.concatenate(self._drawn))[:count]
 
-    def _extend(self) -> None:
-        words, shares, signs = self._inventory.words, self._inventory.shares, self._inventory.signs
-        chunk = len(self._ids) // _CHUNK
-        rng = _DICE.at(self._key, chunk << 32)
-        drawn = words.take(shares.searchsorted(rng.random(_CHUNK), side="right"), mode="clip")
+    def _draw(self, count: int) -> None:
+        """So that at least `count` tokens are drawn, and some in any case."""
+        while len(self._drawn) * _CHUNK < max(1, count):
+            self._drawn.append(self._chunk(len(self._drawn)))
+
+    def _chunk(self, number: int) -> NDArray[np.int64]:
+        signs = self._inventory.signs
+        bits = _DICE.bits(self._key, number << 32, _DRAWS + _CHUNK // 4)
+        uniform = (bits[:_DRAWS] >> _UNUSED).astype(np.float64) * _UNIT
+        drawn = self._inventory.drawn(bits[:_CHUNK], uniform[:_CHUNK])
         # Signs stand at odd places only: two in a row would be read back as one token.
-        places = (rng.random(_CHUNK // 2) < 2 * _SIGN_SHARE).nonzero()[0] * 2 + 1
+        places = (uniform[_CHUNK:] < 2 * _SIGN_SHARE).nonzero()[0] * 2 + 1
         if len(signs):
-            drawn[places] = signs[rng.integers(0, len(signs), size=len(places))]
-        if self._stop is not None and 0 < self._stop - chunk * _CHUNK <= _CHUNK:
-            drawn[self._stop - chunk * _CHUNK - 1] = self._inventory.stop
-        self._drawn.append(drawn)
-        self._ids += drawn.tolist()
+            chosen = _below(len(signs), bits[_DRAWS:], len(places))
+            if chosen is None:  # once in a billion draws
+                rng = _DICE.at(self._key, number << 32)
+                rng.random(_DRAWS)
+                chosen = rng.integers(0, len(signs), size=len(places))
+            drawn[places] = signs[chosen]
+        if self._stop is not None and 0 < self._stop - number * _CHUNK <= _CHUNK:
+            drawn[self._stop - number * _CHUNK - 1] = self._inventory.stop
+        return drawn
+
+
+def _below(bound: int, bits: NDArray[np.uint64], count: int) -> NDArray[np.int64] | None:
+    """What `Generator.integers(0, bound, size=count)` makes of these bits; None where it would draw again.
+
+    Lemire's method ("Fast random integer generation in an interval", 2019), 32 bits each, the lower half of 64 first.
+    """
+    products = bits.astype("<u8", copy=False).view("<u4")[:count].astype(np.uint64) * np.uint64(bound)
+    if count and (products & np.uint64(0xFFFFFFFF)).min() < bound:
+        return None
+    return (products >> np.uint64(32)).astype(np.int64)

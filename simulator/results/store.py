@@ -6,6 +6,7 @@ wrote. Whoever reads must survive a run that is still going on or was killed.
 
 import os
 import time
+from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -61,7 +62,7 @@ class RunWriter:
         self.path = path
         self._events_fd = events_fd
         self._text_fd = text_fd
-        self._encoder = msgspec.json.Encoder()
+        self._encoder = msgspec.json.Encoder(enc_hook=_listed)
         self._events = bytearray()
         self._text = bytearray()
         self._long: deque[Iterator[bytes]] = deque()
@@ -267,6 +268,13 @@ class RunFolder:
                     continue
 
 
+def _listed(value: object) -> list[Any]:
+    """Packed numbers as a list."""
+    if isinstance(value, array):
+        return value.tolist()
+    raise TypeError(f"{type(value)} has no place in an event")
+
+
 def _readable(value: Any) -> Any:
     """Names and arguments that are no UTF-8 (Python keeps such bytes as lone surrogates) as text to write down."""
     if isinstance(value, str):
@@ -304,6 +312,8 @@ class Tail:
         """Bytes after the last line end: a line that is still being written, or never was finished."""
         self.line = 1
         """Number of the next line."""
+        self.read = 0
+        """Bytes."""
         self._file: BinaryIO | None = None
 
     def poll(self, limit: int = 1 << 26) -> list[Event]:
@@ -317,6 +327,7 @@ class Tail:
                 raise UsageError(f"{self.path} cannot be read ({error.strerror}): the run is damaged") from error
         out: list[Event] = []
         while not out and (added := self._file.read(limit)):
+            self.read += len(added)
             cut = added.rfind(b"\n") + 1
             if not cut:
                 self.partial += added
@@ -326,6 +337,15 @@ class Tail:
             self.line += whole.count(b"\n")
             del self.problems[_KEPT_PROBLEMS:]
         return out
+
+    @property
+    def unread(self) -> float:
+        """Share of the file that has not been read."""
+        try:
+            size = self.path.stat().st_size
+        except OSError:
+            return 0.0
+        return max(0.0, 1 - self.read / size) if size else 0.0
 
     def close(self) -> None:
         if self._file is not None:

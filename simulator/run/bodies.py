@@ -1,8 +1,9 @@
 """Requests read without a socket: what a body asks for, at the cost of what it adds to its thread's request before.
 
-A prompt of token ids comes in the parts that its session put together, most of them the same objects as in the call
-before: their ids, their block hashes and the digest up to their end are remembered. Chat messages are rendered by the
-emulator's own template, which remembers each of them; their hashes are kept up to where the new prompt differs.
+A prompt of token ids comes in the parts that its session put together, packed (`agents.ids.packed_ids`), most of them
+the same objects as in the call before: their block hashes and the digest up to their end are remembered. Chat messages
+are rendered by the emulator's own template, which remembers each of them; their hashes are kept up to where the new
+prompt differs.
 """
 
 from collections import OrderedDict
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from windtunnel.agents.prompt import PACKED
 from windtunnel.simulator.emulator.ask import (
     Ask,
     ChatAsk,
@@ -31,9 +33,6 @@ from windtunnel.simulator.emulator.tokenizer import Vocabulary
 
 ROOM = 1 << 25
 """Tokens of threads' prompts that are remembered: 128 MiB, and as much again for hashes."""
-PARTS_ROOM = 1 << 24
-"""Tokens of parts that are remembered: lanes that replay the same trace share them."""
-_OPEN = b'"prompt":['
 
 
 class Wanted(Struct, frozen=True):
@@ -73,15 +72,15 @@ class _Thread:
         del self.parts[parts:], self.ends[parts:], self.digests[parts:]
         self.size = self.ends[-1] if parts else 0
 
-    def add(self, part: bytes, ids: Tokens) -> None:
-        end = self.size + len(ids)
+    def add(self, part: bytes) -> None:
+        end = self.size + len(part) // 4
         if end > len(self.ids):
             grown = np.empty(max(end, 2 * len(self.ids)), dtype=np.uint32)
             grown[: self.size] = self.ids[: self.size]
             self.ids = grown
-        self.ids[self.size : end] = ids
+        self.ids[self.size : end] = np.frombuffer(part, dtype=np.uint32)
         digest = self.digests[-1].copy() if self.digests else hasher(self.seed)
-        digest.update(ids.data)
+        digest.update(part)
         self.size = end
         self.parts.append(part)
         self.ends.append(end)
@@ -105,18 +104,15 @@ class Bodies:
         self._threads: OrderedDict[str, _Thread] = OrderedDict()
         self._held = 0
         """Tokens in `_threads`."""
-        self._parts: dict[bytes, Tokens] = {}
-        self._parts_held = 0
         self._chat = msgspec.json.Decoder(ChatAsk)
         self._completion = msgspec.json.Decoder(CompletionAsk)
-        self._ids = msgspec.json.Decoder(list[int])
 
     def read(self, path: str, parts: Sequence[bytes], thread: str) -> Wanted:
         """The request of these parts; Refusal for what the emulator refuses. `thread` names the one it belongs to."""
         try:
             if path.endswith("/chat/completions"):
                 return self._of_messages(b"".join(parts), thread)
-            if len(parts) > 2 and parts[0].endswith(_OPEN) and parts[-1].startswith(b"]"):
+            if parts[0].endswith(PACKED):
                 return self._of_ids(parts, thread)
             return self._of_prompt(b"".join(parts), thread)
         except msgspec.DecodeError as error:
@@ -126,31 +122,17 @@ class Bodies:
         ask = self._completion.decode(parts[0] + parts[-1])
         check_model(ask.model, self._settings)
         held = self._thread(thread, ask)
-        # The last part lacks the comma that it has wherever something follows it.
-        middle = [*parts[1:-2], parts[-2] + b","]
-        same = 0
-        for known, part in zip(held.parts, middle, strict=False):
-            if known is not part and known != part:
-                break
-            same += 1
-        held.cut(same)
+        given = parts[1:-1]
+        known, same = held.parts, len(held.parts)
+        if known != given[:same]:
+            same = next(at for at, part in enumerate(known) if at == len(given) or part != given[at])
+            held.cut(same)
         kept = held.size
-        for part in middle[same:]:
-            held.add(part, self._ids_of(part))
+        for part in given[same:]:
+            held.add(part)
         self._remember(held)
         hashes = held.rehash(kept, self.block_size)
         return self._wanted(ask, held.ids[: held.size], hashes, held.digests[-1].digest())
-
-    def _ids_of(self, part: bytes) -> Tokens:
-        known = self._parts.get(part)
-        if known is None:
-            known = np.array(self._ids.decode(b"[" + part[:-1] + b"]"), dtype=np.uint32)
-            if self._parts_held > PARTS_ROOM:
-                self._parts.clear()
-                self._parts_held = 0
-            self._parts[part] = known
-            self._parts_held += len(known)
-        return known
 
     def _of_prompt(self, body: bytes, thread: str) -> Wanted:
         ask = self._completion.decode(body)

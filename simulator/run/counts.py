@@ -17,16 +17,16 @@ class Counts:
 
     def __init__(self, options: Options) -> None:
         dialect = options.dialect
-        self._told = dialect.continuous_usage or (dialect.token_ids and options.token_ids)
+        self.told = dialect.continuous_usage or (dialect.token_ids and options.token_ids)
         """The server tells counts as they grow; before a stream has ended, as it was asked to."""
 
     def ended(self, parsed: Parsed) -> None:
         if parsed.chunk_n:
-            self._told = parsed.counted_by in ("token_ids", "usage_deltas")
+            self.told = parsed.counted_by in ("token_ids", "usage_deltas")
 
     def exact(self, reading: Live, since_ns: int) -> bool:
         """Of a look that began at `since_ns`."""
         if isinstance(reading, Flight) and reading.late:
             return False
         left = reading.raw.pieces
-        return self._told and not (left and left[0][0] < since_ns)
+        return self.told and not (left and left[0][0] < since_ns)

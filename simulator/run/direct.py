@@ -6,6 +6,7 @@ virtual clock's time: between two of the client's timers they are computed in on
 """
 
 import asyncio
+from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
@@ -16,7 +17,7 @@ from windtunnel.agents.http import RawStream, shorten
 from windtunnel.agents.sse import CountedBy, Parsed
 from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.ask import Refusal
-from windtunnel.simulator.emulator.core import Core, Given
+from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.script import Inventory, Words
 from windtunnel.simulator.run.bodies import Bodies, Wanted
@@ -32,13 +33,12 @@ class Stream:
     __slots__ = (
         "_core",
         "_keep_text",
-        "counts",
         "done",
         "prompt_counted",
         "raw",
         "request",
+        "script",
         "spoken",
-        "times",
         "wanted",
     )
 
@@ -46,13 +46,10 @@ class Stream:
         self.raw = raw
         self._core = core
         self.request: Request | None = None
+        self.script: Words | None = None
         self.wanted: Wanted | None = None
         self.done: asyncio.Future[None] | None = None
         self.spoken: Spoken | None = None
-        self.times: list[int] = []
-        """When each chunk came, ns."""
-        self.counts: list[int] = []
-        """Tokens of each chunk."""
         self.prompt_counted = False
         """By the engine, with the first token."""
         self._keep_text = keep_text
@@ -76,8 +73,8 @@ class Stream:
         request, wanted = self.request, self.wanted
         if request is None or wanted is None:
             return Parsed()
-        self.took(self._core.collect(request))
-        times = self.times
+        given = self._core.collect(request)
+        times, counts = array("q", given.ends), given.counts
         ask, options, tokens = wanted.ask, wanted.ask.stream_options, len(request.output)
         ended = request.finished is not None and self.raw.failure is None
         usage = options is not None and bool(options.include_usage)
@@ -91,7 +88,7 @@ class Stream:
         visible = None if spoken is None else spoken.first_visible
         return Parsed(
             t_first=times[0] if times else None,
-            t_first_visible=None if visible is None or visible >= tokens else times[self._chunk_of(visible)],
+            t_first_visible=None if visible is None or visible >= tokens else times[_chunk_of(visible, counts)],
             t_last=times[-1] if times else None,
             prompt_tokens=request.prompt_tokens if told else None,
             cached_tokens=(request.hit or 0) if usage and ended else None,
@@ -100,21 +97,17 @@ class Stream:
             queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.arrival) / 1e9,
             finish=request.finished if ended else None,
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
-            token_ids=request.output if ids else (),
+            token_ids=self.script.first(tokens).data if ids and self.script is not None else (),
             chunk_t=times,
-            chunk_n=self.counts,
+            chunk_n=counts,
             counted_by=counted_by,
             ended=ended,
         )
 
-    def took(self, given: Given) -> None:
-        """More chunks."""
-        self.times += given.ends
-        self.counts += given.counts
 
-    def _chunk_of(self, token: int) -> int:
-        """The first tokens say something as a rule."""
-        return next(chunk for chunk, end in enumerate(accumulate(self.counts)) if end > token)
+def _chunk_of(token: int, counts: Sequence[int]) -> int:
+    """The first tokens say something as a rule."""
+    return next(chunk for chunk, end in enumerate(accumulate(counts)) if end > token)
 
 
 class Direct:
@@ -207,7 +200,7 @@ class Direct:
             arrival=now,
             hashes=wanted.hashes,
         )
-        stream.request, stream.wanted = request, wanted
+        stream.request, stream.wanted, stream.script = request, wanted, script
         if self._keep_text:
             stream.spoken = self._speech.spoken(script.first(request.ends))
         return request

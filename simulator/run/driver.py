@@ -49,8 +49,11 @@ class Driver:
         origin_ns: int,
         match_unit: int | None,
         reader: Readings | None = None,
+        virtual: bool = False,
     ) -> None:
+        """`virtual`: the clock stands still while code runs, and what happened is kept in this process to the end."""
         self.config = config
+        self.virtual = virtual
         self.clock = clock
         self.client = client
         self.reader: Readings = reader or Reader(keep_text=config.keeps_text, now_ns=clock.now_ns)
@@ -293,8 +296,12 @@ class Driver:
             due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
             await self.clock.sleep_until(due)
             began = self.clock.now_ns()
-            await self.reader.catch_up()
-            self._emit_progress(await self._look_at_calls(began))
+            if self.virtual:
+                self._emit_progress([self._look_at(active, began) for active in sorted(self.active, key=_LANE)])
+            else:
+                await self.reader.catch_up()
+                seen = await self._look_at_calls(began)
+                self._emit_progress([progress for active, progress in seen if active in self.active])
             self._writer.flush()
 
     async def _look_at_calls(self, began: int) -> list[tuple[ActiveCall, ev.AgentProgress]]:
@@ -316,17 +323,17 @@ class Driver:
         tokens, tail, exact = 0, "", True
         if reading is not None:
             tokens, tail = reading.look()
-            tail = tail[-TAIL_CHARS:] if self.config.text else ""
+            if tail:
+                tail = tail[-TAIL_CHARS:] if self.config.text else ""
             state = "decode" if tokens else "prefill"
-            exact = not tokens or self._counts.exact(reading, began)
+            exact = not tokens or (self._counts.told if self.virtual else self._counts.exact(reading, began))
         self.output_tokens += tokens - active.counted
         active.counted = tokens
         return ev.AgentProgress(active.agent, active.thread, active.call, state, tokens, tail, exact)
 
-    def _emit_progress(self, seen: Sequence[tuple[ActiveCall, ev.AgentProgress]] = ()) -> None:
+    def _emit_progress(self, agents: Sequence[ev.AgentProgress] = ()) -> None:
         flying = {active.agent for active in self.active}
-        in_tool = sum(1 for agent, s in self.live.items() if agent not in flying and s.in_tool)
-        agents = tuple([progress for active, progress in seen if active in self.active])
+        in_tool = sum([s.in_tool for agent, s in self.live.items() if agent not in flying])
         self.emit(
             ev.Progress(
                 t=self.now(),
@@ -335,7 +342,7 @@ class Driver:
                 in_flight=len(flying),
                 in_tool=in_tool,
                 waiting=len(self.live) - len(flying) - in_tool,
-                agents=agents,
+                agents=tuple(agents),
                 parsed=all(progress.exact for progress in agents),
             )
         )

@@ -5,8 +5,10 @@ that lateness of the client shows as a difference and never adds up.
 """
 
 import asyncio
+from array import array
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -71,6 +73,8 @@ class SessionRun:
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, which is the one they are given up in: equal runs end alike."""
         self._waits: dict[tuple[int, int], ev.WaitStart] = {}
+        self._tools = 0
+        """Tools' waits among them."""
         self._trails: dict[int, Trail] = {}
         self._calls_done = 0
         self._work_done = 0.0
@@ -200,6 +204,7 @@ class SessionRun:
         )
         self.driver.emit(event)
         self._waits[wait.thread, wait.call] = event
+        self._tools += wait.cause == "tool"
         if wait.seconds is not None:
             self._spawn(self._sleep(wait.thread, wait.call, at + round(wait.seconds * NS)))
 
@@ -211,6 +216,7 @@ class SessionRun:
     def _end_wait(self, thread: int, call: int) -> None:
         wait = self._waits.pop((thread, call), None)
         if wait is not None:
+            self._tools -= wait.cause == "tool"
             self.driver.emit(
                 ev.WaitEnd(
                     t=self.driver.now(),
@@ -270,7 +276,7 @@ class SessionRun:
                 text=parsed.whole_text if live else "",
                 reasoning=parsed.whole_reasoning if live else "",
                 tool_calls=bool(parsed.tool_calls),
-                token_ids=list(parsed.token_ids),
+                token_ids=parsed.token_ids,
                 tokens=parsed.completion_tokens,
             )
             driver.index.generated(trail, self.conversation.ended(call_id, output))
@@ -334,20 +340,33 @@ class SessionRun:
             kind=call.kind,
             recorded_cached_tokens=call.usage.cached,
             recorded_latency_s=recorded,
-            chunks=chunks_of(raw, parsed),
+            chunks=chunks_of(raw, parsed, packed=driver.virtual),
         )
         return event, parsed
 
     @property
     def in_tool(self) -> bool:
         """Some thread of the session is in a tool's time."""
-        return any(wait.cause == "tool" for wait in self._waits.values())
+        return self._tools > 0
 
 
-def chunks_of(raw: RawStream, parsed: Parsed) -> ev.Chunks:
-    """Arrivals as differences in microseconds; each is rounded from the absolute time, so that errors do not add up."""
+def chunks_of(raw: RawStream, parsed: Parsed, *, packed: bool = False) -> ev.Chunks:
+    """Arrivals as differences in microseconds; each is rounded from the absolute time, so that errors do not add up.
+
+    `packed`: as arrays, where many events are kept.
+    """
     if raw.t_sent is None or not parsed.chunk_t:
         return ev.Chunks()
     times = (np.array(parsed.chunk_t, dtype=np.int64) - raw.t_sent) // 1000
     times[1:] = times[1:] - times[:-1]
+    if packed:
+        counts = parsed.chunk_n
+        ones = _ones(len(counts)) if len(counts) == parsed.completion_tokens else tuple(counts)
+        return ev.Chunks(us=cast("tuple[int, ...]", array("q", times.tobytes())), n=ones)
     return ev.Chunks(us=tuple(times.tolist()), n=tuple(parsed.chunk_n))
+
+
+@cache
+def _ones(count: int) -> tuple[int, ...]:
+    """As a rule each chunk carries one token: equal ones are the same object."""
+    return (1,) * count

@@ -180,14 +180,19 @@ async def isolate(config: RunConfig, link: Link, run_id: str) -> Isolation:
 
 
 async def prepare_run(
-    config: RunConfig, traces: Sequence[Trace], link: Link, *, run_id: str, talk: Talk
+    config: RunConfig, traces: Sequence[Trace], link: Link, *, run_id: str, talk: Talk, packed: bool = False
 ) -> Preparation:
-    """All of it; raises UsageError when no session fits, EngineError when the server refuses or takes for ever."""
+    """All of it; raises UsageError when no session fits, EngineError when the server refuses or takes for ever.
+
+    `packed`: prompts of token ids are not made into JSON.
+    """
     async with patiently(talk, link.root, PREPARE_S + PROOF_S * len(traces)):
-        return await _prepared(config, traces, link, run_id, talk)
+        return await _prepared(config, traces, link, run_id, talk, packed=packed)
 
 
-async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_id: str, talk: Talk) -> Preparation:
+async def _prepared(
+    config: RunConfig, traces: Sequence[Trace], link: Link, run_id: str, talk: Talk, *, packed: bool
+) -> Preparation:
     resolved = link.resolved
     route = choose_route(config, traces, resolved)
     limit = room(config, resolved)
@@ -210,7 +215,7 @@ async def _prepared(config: RunConfig, traces: Sequence[Trace], link: Link, run_
     prepared: list[Prepared] = []
     proven: dict[str, int] = {}
     changed = 0
-    prove = Proof(config, route, rendering, options, limit, tokenizer)
+    prove = Proof(config, route, rendering, options, limit, tokenizer, packed)
     with uncollected():
         for number, (original, trace) in enumerate(fitted):
             result = await prove.trace(trace)
@@ -304,6 +309,7 @@ class Proof(Struct, frozen=True):
     options: Options
     limit: int | None
     tokenizer: Tokenizer | None
+    packed: bool = False
 
     async def trace(self, trace: Trace) -> tuple[Prepared, int] | None:
         """The rendered trace and the tokens of its largest call; None when it cannot be made to fit."""
@@ -325,14 +331,14 @@ class Proof(Struct, frozen=True):
         A recorded text that is cut or continued to its recorded length is cut by proportion; where that missed, the
         results are counted and rendered once more.
         """
-        prepared = prepare(trace, self.route, self.rendering)
+        prepared = prepare(trace, self.route, self.rendering, packed=self.packed)
         largest = max((c.id for c in trace.calls), key=lambda c: prepared.prompt_tokens(c) + prepared.pinned[c])
         prompt = await self.count(prepared, largest)
         wanted = trace.prompt_tokens()[largest]
         if self.tokenizer is not None and abs(prompt - wanted) > NEAR * wanted:
             closer = await refine(self.tokenizer, self.rendering, [prepared])
             if closer is not self.rendering:
-                prepared = prepare(trace, self.route, closer)
+                prepared = prepare(trace, self.route, closer, packed=self.packed)
                 prompt = await self.count(prepared, largest)
         return prepared, prompt + prepared.pinned[largest]
 

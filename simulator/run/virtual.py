@@ -136,7 +136,7 @@ class VirtualRun:
         self._talk(announced(resolved.emulation))
         door = cast("aiohttp.ClientSession", Door(settings, core, template, tokenizer))
         link = Link(door, ROOT, Emulator(), resolved)
-        prepared = await prepare_run(config, self.loaded.traces, link, run_id=self.run_id, talk=self._talk)
+        prepared = await prepare_run(config, self.loaded.traces, link, run_id=self.run_id, talk=self._talk, packed=True)
         writer = RunWriter.create(self._out, self.run_id, no_text=not config.text)
         try:
             self._talk(f"{config.agents} agents, {prepared.in_words()}, route {prepared.route}")
@@ -174,6 +174,7 @@ class VirtualRun:
                 origin_ns=0,
                 match_unit=resolved.block_size,
                 reader=direct,
+                virtual=True,
             )
             return await self._drive(driver, direct, writer)
         finally:

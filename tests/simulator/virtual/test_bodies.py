@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from windtunnel.agents.clock import VirtualClock
-from windtunnel.agents.ids import encode_ids
+from windtunnel.agents.ids import packed_ids
+from windtunnel.agents.prompt import PACKED
 from windtunnel.simulator.emulator.ask import Refusal
 from windtunnel.simulator.emulator.blocks import chain_hashes, salt_seed
 from windtunnel.simulator.emulator.build import core_of
@@ -30,10 +31,8 @@ def bodies():
 
 
 def by_ids(messages):
-    """As a session joins its prompt: the last comma is taken off."""
-    parts = [b'{"model":"llama-3.1-8b","prompt":[', *map(encode_ids, messages)]
-    parts[-1] = parts[-1][:-1]
-    return [*parts, TAIL]
+    """As a session joins its prompt."""
+    return [b'{"model":"llama-3.1-8b",' + PACKED, *map(packed_ids, messages), TAIL]
 
 
 def test_prompts_of_a_thread_that_grows_turns_back_and_branches():
