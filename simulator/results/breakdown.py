@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from windtunnel.agents.events import CallEnd, EngineSample, Event, WaitEnd, WaitStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.misses import CAUSES, CallCache
+from windtunnel.simulator.results.misses import CallCache, said
 
 Basis = Literal["measured", "derived", "unknown"]
 Name = Literal[
@@ -90,10 +90,16 @@ class CallTime(Struct, frozen=True):
 class Waiting:
     """What the engine's scrapes say about its queue."""
 
-    def __init__(self, samples: Iterable[EngineSample]) -> None:
-        known = [(sample.t, sample.waiting) for sample in samples if sample.waiting is not None]
-        self._times = [t for t, _ in known]
-        self._waiting = [waiting for _, waiting in known]
+    def __init__(self, samples: Iterable[EngineSample] = ()) -> None:
+        self._times: list[int] = []
+        self._waiting: list[float] = []
+        for sample in samples:
+            self.add(sample)
+
+    def add(self, sample: EngineSample) -> None:
+        if sample.waiting is not None:
+            self._times.append(sample.t)
+            self._waiting.append(sample.waiting)
 
     def empty(self, start: int, end: int) -> bool:
         """Nobody waited in the last scrape before, in all within, and in the first one after [start, end]."""
@@ -125,12 +131,12 @@ def waits_of(events: Iterable[Event]) -> Waits:
 
 def break_down(
     calls: Sequence[CallEnd],
-    samples: Iterable[EngineSample],
+    samples: Iterable[EngineSample] | Waiting,
     caches: Mapping[tuple[str, int], CallCache],
     waits: Waits | None = None,
 ) -> list[CallTime]:
     """The parts of each completed call. `caches`: what `misses.read` says, by (session, call)."""
-    waiting = Waiting(samples)
+    waiting = samples if isinstance(samples, Waiting) else Waiting(samples)
     waited = waits or {}
     usual = usual_gap_s(calls)
     return [
@@ -180,9 +186,7 @@ def _until_first(call: CallEnd, waiting: Waiting, cache: CallCache | None) -> li
     computed = cache.fresh + cache.missed + cache.diverged
     if not computed:
         return [queue, Part("prefill_new", left, "derived", BY_TOKENS)]
-    again = CAUSES.get(cache.cause or "", "")
-    if again and cache.cause == "evicted" and cache.gap_s is not None:
-        again = f"evicted during a gap of {cache.gap_s:.0f} s"
+    again = said(cache.cause, cache.gap_s)
     return [
         queue,
         Part("prefill_new", left * cache.fresh / computed, "derived", BY_TOKENS),

@@ -37,6 +37,7 @@ from windtunnel.simulator.results.fold_cache import CacheView
 from windtunnel.simulator.results.fold_engine import EngineView
 from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row
 from windtunnel.simulator.results.fold_trust import Trust
+from windtunnel.simulator.results.misses import Live
 from windtunnel.simulator.results.series import Series
 from windtunnel.simulator.results.working_set import WorkingSet
 
@@ -104,6 +105,7 @@ class Fold:
         """Some live counts are estimates: what is made of all of them is shown with ~."""
         self.series = Series(SERIES)
         self.engine = EngineView()
+        self.misses = Live(self.run)
         self.cache = CacheView(self.series)
         self.held = WorkingSet()
         self.trust = Trust()
@@ -141,6 +143,13 @@ class Fold:
     def apply_all(self, events: Iterable[Event]) -> None:
         for event in events:
             self.apply(event)
+
+    def go_on_from(self, past: Series, t: int, progress: Progress | None) -> None:
+        """Takes over a history up to `t`, of which nothing else is known; events after it follow."""
+        self.series, self.cache = past, CacheView(past)
+        self.t = max(self.t, t)
+        self._counted_t = self._gauged_t = t
+        self._last_progress = progress
 
     # What is read
 
@@ -277,6 +286,7 @@ class Fold:
     def _session_end(self, event: SessionEnd) -> None:
         self._count(event.t)
         self.sessions[event.status] += 1
+        self.misses.session_end(event.session)
         self.held.session_end(event)
         agent = self._agent(event.agent)
         self._change(agent, agent.finish, event)
@@ -301,12 +311,13 @@ class Fold:
         self._count(event.t)
         self.calls["started"] += 1
         agent = self._agent(event.agent)
-        self._change(agent, agent.call_start, event, self.engine.preemptions)
+        self._change(agent, agent.call_start, event)
 
     def _call_end(self, event: CallEnd) -> None:
         self._count(event.t)
         agent = self._agent(event.agent)
-        self._change(agent, agent.call_end, event, self.engine.preemptions)
+        self.misses.learn(self.run)
+        self._change(agent, agent.call_end, event, self.misses.call_end(event))
         self.held.call_end(event)
         self.cache.call_end(event, self.window)
         self.calls["cut" if event.cut else "completed" if event.failure is None else "failed"] += 1
@@ -361,6 +372,7 @@ class Fold:
             for name, value in (("running", event.running), ("queued", event.waiting), ("kv", event.kv_usage)):
                 if value is not None:
                     self.series.add(name, last.t, event.t, value * seconds)
+        self.misses.sample(event)
         self.trust.engine_sample(event, self.output_tokens, steady=self.phase == "steady")
 
     def _gpu_sample(self, event: GpuSample) -> None:

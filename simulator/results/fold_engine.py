@@ -1,6 +1,7 @@
 """The engine as the live view shows it: the latest scrape, and how its counters grew."""
 
 from windtunnel.agents.events import EngineSample, GpuSample
+from windtunnel.simulator.results.breakdown import Waiting
 from windtunnel.simulator.results.facts import growth
 
 
@@ -14,6 +15,8 @@ class EngineView:
         self._first: EngineSample | None = None
         self._base: EngineSample | None = None
         self._in_window = False
+        self.queue = Waiting()
+        """Whether requests waited, over time."""
 
     def add(self, sample: EngineSample, *, steady: bool) -> None:
         if self._first is None:
@@ -21,6 +24,7 @@ class EngineView:
         if steady and not self._in_window:
             self._base, self._in_window = sample, True
         self.latest = sample
+        self.queue.add(sample)
 
     @property
     def first(self) -> EngineSample | None:

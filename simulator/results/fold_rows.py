@@ -3,17 +3,17 @@
 from collections import deque
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from windtunnel.agents.events import AgentProgress, AgentState, CallEnd, CallStart, SessionEnd, SessionStart, WaitStart
-from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.call_lines import CallLine, Waited, line_of
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.lanes import FINISHED, RANK, Lane
+from windtunnel.simulator.results.misses import CallCache
 
 KEPT_CALLS = 128
 KEPT_TREND = 12
-MISS_FLOOR = 256
-MISS_SHARE = 0.05
-"""A turn missed the cache when it missed more expected tokens than the floor and this share of its prompt."""
+KEPT_SESSIONS = 64
 
 BUSY: frozenset[AgentState] = frozenset({"decode", "prefill", "tool", "queue", "wait"})
 IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
@@ -21,32 +21,17 @@ SENT: frozenset[AgentState] = frozenset({"prefill", "decode"})
 ASLEEP: frozenset[AgentState] = frozenset({"wait", "queue"})
 
 
-class CallLine(Struct, frozen=True, gc=False):
-    """One ended call, for an agent's list of turns."""
+class PastSession(Struct, frozen=True, gc=False):
+    """A session of an agent that is over, or its present one. ns since the origin."""
 
-    thread: int
-    call: int
-    turn: int
+    session: str
+    title: str
+    trace: str
+    copy: int
     turns: int
-    kind: str
-    t_start: int
-    t_end: int
-    prompt_tokens: int | None
-    cached_tokens: int | None
-    missed_tokens: int | None
-    """Expected in the cache and not found there; None where either is not known."""
-    miss_cause: str
-    """In words; empty when nothing was missed."""
-    completion_tokens: int | None
-    ttft_s: float | None
-    tpot_s: float | None
-    e2e_s: float | None
-    waited_s: float
-    """Waits of its thread before it, replayed."""
-    wait_label: str
-    recorded_latency_s: float | None
-    failure: str | None
-    cut: bool
+    since: int
+    state: AgentState
+    until: int | None = None
 
 
 class Activity(Struct):
@@ -65,7 +50,7 @@ class Activity(Struct):
     label: str = ""
     cause: str = ""
     planned_s: float | None = None
-    preemptions: float = 0.0
+    recorded_s: float | None = None
     request_id: str = ""
     marks: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=6))
     """Recent (t, tokens), for the speed."""
@@ -143,9 +128,10 @@ class Agent:
         self.activities: dict[int, Activity] = {}
         self.calls: deque[CallLine] = deque(maxlen=KEPT_CALLS)
         self.lane = Lane()
-        self._ended: dict[int, int] = {}
-        """Thread to the end of its latest call."""
-        self._waited: dict[int, tuple[float, str]] = {}
+        self.sessions: deque[PastSession] = deque(maxlen=KEPT_SESSIONS)
+        """That are over, oldest first."""
+        self._waited: dict[int, list[Waited]] = {}
+        """By thread, since its latest call."""
         self._counts: dict[int, tuple[int, int]] = {}
         """Thread to (turn, turns) of its latest call."""
 
@@ -154,6 +140,12 @@ class Agent:
         if self._stale:
             self.settle(self._row.since_t)
         return self._row
+
+    @property
+    def present(self) -> PastSession:
+        """The session that it has now, or had last."""
+        row = self._row
+        return PastSession(row.session, row.title, row.trace, row.copy, row.turns, row.session_since_t, row.state)
 
     @property
     def live_tokens(self) -> int:
@@ -167,9 +159,11 @@ class Agent:
     def begin(self, event: SessionStart) -> None:
         """A new session: nothing of the one before runs on."""
         self.lane.apply(event)
-        for held in (self.activities, self._ended, self._waited, self._counts):
+        for held in (self.activities, self._waited, self._counts):
             held.clear()
         old = self.row
+        if old.session:
+            self.sessions.append(replace(self.present, until=event.t))
         self.in_flight = 0
         self._stale = False
         self.live = True
@@ -202,7 +196,7 @@ class Agent:
         row.sessions_failed += event.status == "failed"
         row.failure = event.reason or "" if event.status == "failed" else ""
 
-    def call_start(self, event: CallStart, preemptions: float) -> None:
+    def call_start(self, event: CallStart) -> None:
         self.lane.apply(event)
         self._counts[event.thread] = event.turn, event.turns
         self.activities[event.thread] = Activity(
@@ -213,7 +207,6 @@ class Agent:
             turn=event.turn,
             turns=event.turns,
             prompt=event.expected_prompt_tokens,
-            preemptions=preemptions,
             request_id=event.request_id,
         )
         self.settle(event.t)
@@ -254,6 +247,7 @@ class Agent:
             label=event.label,
             cause=event.cause,
             planned_s=event.seconds,
+            recorded_s=event.recorded_s,
         )
         self.settle(event.t)
 
@@ -263,66 +257,23 @@ class Agent:
             return
         del self.activities[thread]
         self.lane.wait_over(thread, t)
-        waited, _ = self._waited.get(thread, (0.0, ""))
-        self._waited[thread] = waited + (t - activity.since) / NS, activity.label or activity.cause
+        seconds = (t - activity.since) / NS
+        wait = Waited(activity.cause, activity.label, seconds, activity.recorded_s)
+        self._waited.setdefault(thread, []).append(wait)
         self.settle(t)
 
-    def call_end(self, event: CallEnd, preemptions: float) -> CallLine:
+    def call_end(self, event: CallEnd, cache: CallCache | None) -> CallLine:
         """Closes the call; the figures of its end replace what progress had guessed."""
         self.lane.apply(event)
         activity = self.activities.get(event.thread)
-        began = event.t_sent if event.t_sent is not None else event.t_intended
-        preempted = False
         if activity is not None and activity.request_id == event.request_id:
-            preempted = preemptions > activity.preemptions
             del self.activities[event.thread]
-        line = self._line(event, began, preempted=preempted)
+        waits = self._waited.pop(event.thread, [])
+        line = line_of(event, self._counts.get(event.thread, (0, 0)), waits, cache)
         self.calls.append(line)
-        self._ended[event.thread] = line.t_end
-        self._waited.pop(event.thread, None)
         self._show(event, line)
         self.settle(event.t)
         return line
-
-    def _line(self, event: CallEnd, began: int, *, preempted: bool) -> CallLine:
-        turn, turns = self._counts.get(event.thread, (0, 0))
-        waited, label = self._waited.get(event.thread, (0.0, ""))
-        missed, cause = self._miss(event, began, preempted=preempted)
-        return CallLine(
-            thread=event.thread,
-            call=event.call,
-            turn=turn,
-            turns=turns,
-            kind=event.kind,
-            t_start=began,
-            t_end=of_call.ended_ns(event),
-            prompt_tokens=event.prompt_tokens,
-            cached_tokens=event.cached_tokens,
-            missed_tokens=missed,
-            miss_cause=cause,
-            completion_tokens=event.completion_tokens,
-            ttft_s=of_call.ttft_s(event),
-            tpot_s=of_call.tpot_s(event),
-            e2e_s=of_call.e2e_s(event),
-            waited_s=waited,
-            wait_label=label,
-            recorded_latency_s=event.recorded_latency_s,
-            failure=event.failure,
-            cut=event.cut,
-        )
-
-    def _miss(self, event: CallEnd, began: int, *, preempted: bool) -> tuple[int | None, str]:
-        if event.cached_tokens is None or event.expected_cached_tokens is None:
-            return None, ""
-        missed = max(0, event.expected_cached_tokens - event.cached_tokens)
-        if missed <= max(MISS_FLOOR, MISS_SHARE * (event.prompt_tokens or event.expected_prompt_tokens)):
-            return missed, ""
-        if preempted:
-            return missed, "preempted"
-        ended = self._ended.get(event.thread)
-        if ended is None:
-            return missed, "cold"
-        return missed, f"evicted during a {(began - ended) / NS:.0f} s gap"
 
     def _show(self, event: CallEnd, line: CallLine) -> None:
         row = self._row

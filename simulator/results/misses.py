@@ -6,8 +6,9 @@ run's own figure (`expected_cached_tokens`), in the engine's match unit.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
-from typing import Literal
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -30,6 +31,38 @@ ACCURACY = 0.01
 ROOM = 0.5
 """Of the KV cache: with less computed since the run began, nothing had to make room. Models that keep several kinds of
 state fill it sooner than their tokens say, hence so little."""
+
+
+SHORT: dict[str, str] = {
+    "caching_off": "caching off?",
+    "rounding": "match unit",
+    "still_computing": "being computed",
+    "preempted": "preempted",
+    "not_kept": "not kept",
+    "evicted": "evicted",
+}
+OFF_CALLS = 8
+"""While a run goes on, caching is held for off only after so many calls of which none found anything."""
+RECENT_CALLS = 512
+"""Whose prompts may still be computed when another call is sent, in a run that goes on."""
+
+
+def said(cause: str | None, gap_s: float | None = None) -> str:
+    """A cause in words; empty where there is none."""
+    if cause == "evicted" and gap_s is not None:
+        return f"evicted during a gap of {gap_s:.0f} s"
+    return CAUSES.get(cause or "", "")
+
+
+def in_short(cause: str | None, gap_s: float | None = None) -> str:
+    """The same in a word or two, for a table."""
+    gap = f", {gap_s:.0f} s gap" if cause == "evicted" and gap_s is not None else ""
+    return SHORT.get(cause or "", "") + gap
+
+
+def diverged(before: int, prompt: int, matched: int, unit: int) -> int:
+    """Tokens lost to a change: what an earlier prompt of `before` tokens would have given beyond what was matched."""
+    return max(0, min(before, prompt - 1) // unit * unit - matched)
 
 
 class CallCache(Struct, frozen=True):
@@ -89,11 +122,58 @@ def read(
             samples.append(event)
     ends.sort(key=lambda e: (e.t_sent or 0, e.seq))
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
-    off = not any(e.cached_tokens for e in known)
-    reader = _Reader(
-        unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), off=off, exact=exact, kv_tokens=kv_tokens
-    )
+    reader = _Reader(unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), exact=exact, kv_tokens=kv_tokens)
+    reader.off = not any(e.cached_tokens for e in known)
     return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
+
+
+class Live:
+    """The same of a run that goes on: each call as it ends, by what is known then. No traces are compared."""
+
+    def __init__(self, run: Mapping[str, Any]) -> None:
+        self._computing: deque[tuple[int, int]] = deque(maxlen=RECENT_CALLS)
+        self._preemptions = _Preemptions([])
+        self._reader = _Reader(1, {}, {}, self._preemptions, self._computing, exact=False, kv_tokens=None)
+        self._calls = 0
+        self._found = False
+        self._run: Mapping[str, Any] | None = None
+        self.learn(run)
+
+    def learn(self, run: Mapping[str, Any]) -> None:
+        """What `run.json` says about the engine, which it may not know from the start."""
+        if run is not self._run:
+            self._run = run
+            self._reader.learn(*settings(run))
+
+    def sample(self, sample: EngineSample) -> None:
+        self._preemptions.add(sample)
+
+    def session_end(self, session: str) -> None:
+        self._reader.forget(session)
+
+    def call_end(self, end: CallEnd) -> CallCache | None:
+        """None where the call did not complete, or the engine did not say."""
+        if not completed(end) or end.t_sent is None:
+            return None
+        self._computing.append((end.t_sent, end.t_first if end.t_first is not None else ended_ns(end)))
+        if end.prompt_tokens is None or end.cached_tokens is None:
+            return None
+        self._calls += 1
+        self._found = self._found or bool(end.cached_tokens)
+        self._reader.off = not self._found and self._calls >= OFF_CALLS
+        return self._reader.call(end)
+
+
+def settings(run: Mapping[str, Any]) -> tuple[int, bool, int | None]:
+    """The match unit, whether prompts were token ids, and what the KV cache holds."""
+    engine = run.get("engine")
+    engine = engine if isinstance(engine, dict) else {}
+    unit, holds = engine.get("block_size"), engine.get("kv_tokens")
+    return (
+        unit if isinstance(unit, int) and unit > 0 else 1,
+        run.get("route") == "tokens",
+        holds if isinstance(holds, int) else None,
+    )
 
 
 class _Preemptions:
@@ -101,11 +181,16 @@ class _Preemptions:
 
     def __init__(self, samples: list[EngineSample]) -> None:
         self._times: list[int] = []
-        last: float | None = None
+        self._last: float | None = None
         for sample in samples:
-            if last is not None and sample.preemptions is not None and sample.preemptions > last:
-                self._times.append(sample.t)
-            last = sample.preemptions
+            self.add(sample)
+
+    def add(self, sample: EngineSample) -> None:
+        if sample.preemptions is None:
+            return
+        if self._last is not None and sample.preemptions > self._last:
+            self._times.append(sample.t)
+        self._last = sample.preemptions
 
     def between(self, begin: int, end: int) -> bool:
         return bisect_right(self._times, end) > bisect_right(self._times, begin)
@@ -123,35 +208,46 @@ class _Reader:
         traces: dict[str, str],
         breaks: Breaks,
         preemptions: _Preemptions,
-        computing: list[tuple[int, int]],
+        computing: Collection[tuple[int, int]],
         *,
-        off: bool,
         exact: bool,
         kv_tokens: int | None,
     ) -> None:
-        self.unit = unit
         self.traces = traces
         self.breaks = breaks
         self.preemptions = preemptions
         self.computing = computing
-        self.off = off
-        self.exact = exact
-        self._room = ROOM * (kv_tokens or 0)
-        """Tokens that can still be computed before the first must go."""
+        self.off = False
+        """Nothing was ever found."""
+        self._computed = 0
+        """Tokens since the run began; each call may leave a part of a unit."""
+        self.learn(unit, exact, kv_tokens)
         self._prompts: dict[tuple[str, int], int] = {}
-        self._last: dict[tuple[str, int], CallEnd] = {}
+        self._ended: dict[tuple[str, int], int] = {}
+        """When the last call of each session's thread ended, ns."""
+
+    def learn(self, unit: int, exact: bool, kv_tokens: int | None) -> None:
+        self.unit, self.exact = unit, exact
+        self._room = ROOM * (kv_tokens or 0)
+        """Tokens that can be computed before the first must go."""
+
+    def forget(self, session: str) -> None:
+        """Of a session that is over nothing more is asked."""
+        for key in [key for key in self._ended if key[0] == session]:
+            del self._ended[key]
 
     def call(self, end: CallEnd) -> CallCache:
         prompt, cached = end.prompt_tokens or 0, min(end.cached_tokens or 0, end.prompt_tokens or 0)
-        last = self._last.get((end.session, end.thread))
+        last = self._ended.get((end.session, end.thread))
         found = self.breaks.get((self.traces.get(end.session, ""), end.call))
         expected = end.expected_cached_tokens
         missed = max(0, min(expected or 0, prompt) - cached)
-        diverged = self._diverged(end, found, cached + missed)
-        gap = None if last is None or end.t_sent is None else max(0, end.t_sent - ended_ns(last)) / NS
-        self._room -= prompt - cached + (end.completion_tokens or 0) + self.unit
-        self._prompts[end.session, end.call] = prompt
-        self._last[end.session, end.thread] = end
+        lost = self._diverged(end, found, cached + missed)
+        gap = None if last is None or end.t_sent is None else max(0, end.t_sent - last) / NS
+        self._computed += prompt - cached + (end.completion_tokens or 0) + self.unit
+        if self.breaks:
+            self._prompts[end.session, end.call] = prompt
+        self._ended[end.session, end.thread] = ended_ns(end)
         return CallCache(
             session=end.session,
             trace=self.traces.get(end.session, ""),
@@ -163,11 +259,11 @@ class _Reader:
             prompt=prompt,
             cached=cached,
             missed=missed,
-            diverged=diverged,
-            fresh=prompt - cached - missed - diverged,
+            diverged=lost,
+            fresh=prompt - cached - missed - lost,
             cause=self._cause(end, missed, last) if missed else None,
             gap_s=gap,
-            culprit=found.culprit if found is not None and diverged else None,
+            culprit=found.culprit if found is not None and lost else None,
         )
 
     def _diverged(self, end: CallEnd, found: Break | None, matched: int) -> int:
@@ -175,8 +271,7 @@ class _Reader:
         before = None if found is None else self._prompts.get((end.session, found.against))
         if found is None or before is None:
             return 0
-        could = min(before, (end.prompt_tokens or 0) - 1) // self.unit * self.unit
-        return max(0, could - matched)
+        return diverged(before, end.prompt_tokens or 0, matched, self.unit)
 
     def _doubt(self, end: CallEnd) -> float:
         """Tokens by which the end of what was sent before may lie elsewhere than planned."""
@@ -185,7 +280,7 @@ class _Reader:
         prompt = end.prompt_tokens or 0
         return max(ACCURACY * prompt, abs(end.expected_prompt_tokens - prompt) if end.expected_prompt_tokens else 0)
 
-    def _cause(self, end: CallEnd, missed: int, last: CallEnd | None) -> Cause:
+    def _cause(self, end: CallEnd, missed: int, last: int | None) -> Cause:
         if self.off:
             return "caching_off"
         if missed < self.unit + self._doubt(end):
@@ -193,6 +288,6 @@ class _Reader:
         sent = end.t_sent or 0
         if last is None and any(begin <= sent < first and begin != sent for begin, first in self.computing):
             return "still_computing"
-        if self.preemptions.between(ended_ns(last) if last is not None else sent, ended_ns(end)):
+        if self.preemptions.between(last if last is not None else sent, ended_ns(end)):
             return "preempted"
-        return "not_kept" if self._room > 0 else "evicted"
+        return "not_kept" if self._room > self._computed else "evicted"

@@ -150,10 +150,10 @@ def test_a_missed_cache_says_why(fold):
     fold.apply(begin())
     fold.apply(call(0))
     fold.apply(ended(2, 0, cached_tokens=0, expected_cached_tokens=800))
-    assert (fold.rows[0].missed_cache, fold.rows[0].miss_cause) == (True, "cold")
+    assert (fold.rows[0].missed_cache, fold.rows[0].miss_cause) == (True, "evicted")
     fold.apply(call(73, call=1))
     fold.apply(ended(75, 73, call=1, cached_tokens=100, expected_cached_tokens=800))
-    assert fold.rows[0].miss_cause == "evicted during a 71 s gap"
+    assert fold.rows[0].miss_cause == "evicted, 71 s gap"
     fold.apply(EngineSample(t=76 * NS, scrape_ms=1, preemptions=0))
     fold.apply(call(77, call=2))
     fold.apply(EngineSample(t=78 * NS, scrape_ms=1, preemptions=2))

@@ -2,7 +2,7 @@
 
 from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
 from windtunnel.simulator.results.bottleneck import LOST
-from windtunnel.simulator.results.misses import CAUSES, read
+from windtunnel.simulator.results.misses import CAUSES, SHORT, Live, in_short, read, said
 from windtunnel.traces.breakers import Break
 
 S = 1_000_000_000
@@ -109,3 +109,41 @@ def test_calls_that_failed_or_did_not_say_are_left_out():
     ]
     report = read(events, 16, {})
     assert ([c.call for c in report.calls], report.unknown) == ([0], 1)
+
+
+def test_a_run_that_goes_on_is_judged_by_the_same_rule_as_one_that_is_over():
+    counted = [EngineSample(t=t * S, scrape_ms=1, preemptions=n) for t, n in ((1, 0), (3, 0), (41, 2))]
+    ends = [
+        ended(0, 0, 1000, 0, 0, took=4),
+        ended(0, 1, 1000, 0, 800, session="s1", took=5),
+        ended(1, 8, 1200, 992, 992),
+        ended(2, 33, 1500, 512, 1184),
+        ended(1, 40, 1200, 96, 992, session="s1", took=2),
+        ended(3, 45, 9000, 1480, 1488),
+    ]
+    run = {"engine": {"block_size": 16}}
+    live = Live(run)
+    told = []
+    for event in sorted([*counted, *ends], key=lambda e: e.t):
+        if isinstance(event, EngineSample):
+            live.sample(event)
+        else:
+            told.append(live.call_end(event))
+    late = {(c.session, c.call): c for c in read([session(), session("s1"), *counted, *ends], 16, {}).calls}
+    assert [(c.cause, c.missed, c.gap_s) for c in told] == [
+        (late[c.session, c.call].cause, late[c.session, c.call].missed, late[c.session, c.call].gap_s) for c in told
+    ]
+    assert [c.cause for c in told] == [None, "still_computing", None, "evicted", "preempted", "rounding"]
+    assert (said("evicted", 24.0), in_short("evicted", 24.0)) == ("evicted during a gap of 24 s", "evicted, 24 s gap")
+    assert set(SHORT) == set(CAUSES)
+
+
+def test_what_the_engine_can_hold_may_be_learnt_later():
+    live = Live({})
+    assert live.call_end(ended(0, 0, 1000, 10, 10)).cause is None
+    live.learn({"engine": {"block_size": 16, "kv_tokens": 100_000}, "route": "tokens"})
+    assert live.call_end(ended(1, 5, 1200, 16, 992)).cause == "not_kept"
+    live.session_end("s0")
+    again = live.call_end(ended(0, 9, 1000, 0, 900))
+    assert (again.first, again.gap_s) == (True, None)
+    assert live.call_end(ended(1, 11, 1200, None, 992)) is None
