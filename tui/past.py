@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -15,7 +16,7 @@ from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.kept import at_work, is_experiment, name_of, read_outcome
 from windtunnel.simulator.experiments.outcome import Outcome
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RUN_FILE, SUMMARY_FILE, RunFolder
+from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.snapshot import head_of
 
@@ -24,7 +25,8 @@ RUNS = Path("runs")
 INSIDE = 200
 """Entries of a folder that are looked at to find out whether it holds runs."""
 
-Kind = Literal["run", "recording", "experiment", "folder", "damaged", "unread"]
+Kind = Literal["run", "recording", "experiment", "folder", "damaged", "other", "unread"]
+"""`other`: a folder with nothing of ours in it."""
 Condition = Literal["finished", "running", "died"]
 
 
@@ -258,9 +260,12 @@ def _folder(path: Path, began: float) -> Past:
     if count:
         what = "capacity search" if (path / "capacity.json").exists() else "folder"
         return Past(path=path, kind="folder", began=began, name=path.name, about=f"{what} with {count} runs in it")
-    return Past(path=path, kind="damaged", began=began, reason=f"it has no {RUN_FILE}: no run, and no runs in it")
+    if any((path / name).exists() for name in (EVENTS_FILE, SUMMARY_FILE)):
+        return Past(path=path, kind="damaged", began=began, reason=f"it has no {RUN_FILE}: what was run is not known")
+    return Past(path=path, kind="other", began=began, name=path.name, about="no run, and no runs in it")
 
 
-def holds_runs(path: Path) -> bool:
-    """Whether a folder that is no run itself is one to list."""
-    return path.is_dir() and not (path / RUN_FILE).exists() and not is_experiment(path)
+def as_data(entries: Sequence[Past]) -> str:
+    """JSON of all entries, newest first."""
+    newest = sorted(entries, key=lambda p: (-p.began, str(p.path)))
+    return msgspec.json.encode(newest, enc_hook=str).decode()

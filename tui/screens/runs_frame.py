@@ -6,8 +6,8 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windtunnel.tui.matching import matcher
 from windtunnel.tui.past import Past, words
-from windtunnel.tui.screens.fleet import matcher
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import Part, clip, cut, spread
 from windtunnel.tui.widgets.shelf import about_lines, arranged, columns, head, row_line
@@ -63,7 +63,6 @@ def compose_runs(
     kept = [p for p in entries if not picking or p.opens or p.kind == "unread"]
     order = arranged(_filtered(kept, choice.pattern), choice.sort, choice.backwards)
     details = 5 if height >= 34 else 4 if height >= 20 else 0
-    lines: list[Line] = [_title(kept, title, subject, unread, width, look)]
     room = max(1, height - 2 - details - (1 if footer else 0))
     place = next((i for i, p in enumerate(order) if p.path == choice.cursor), 0)
     under = order[place] if order else None
@@ -72,9 +71,10 @@ def compose_runs(
     shown = order[top : top + room]
     spec = columns(width, against=picking)
     where = f"against {subject}" if picking else ""
-    lines.append(
-        head(spec, choice.sort, choice.backwards, width, glyphs, where, _part(choice, top, shown, order, kept))
-    )
+    lines: list[Line] = [
+        _title(kept, title, subject, unread, width, look, _part(choice, top, shown, order, kept)),
+        head(spec, choice.sort, choice.backwards, width, glyphs, where),
+    ]
     for past in shown:
         mark = LETTERS[choice.marked.index(past.path) % 26] if past.path in choice.marked else ""
         other = (against or {}).get(past.path, ("", "dim")) if picking else None
@@ -105,9 +105,9 @@ def _filtered(entries: Sequence[Past], pattern: str) -> list[Past]:
     return [p for p in entries if bool(expression.search(words(p))) != inverted]
 
 
-def _title(entries: Sequence[Past], title: str, subject: str, unread: int, width: int, look: Theme) -> Line:
+def _title(entries: Sequence[Past], title: str, subject: str, unread: int, width: int, look: Theme, part: Line) -> Line:
     live = sum(p.live for p in entries)
-    right: list[Part] = [(3, ((f"{len(entries)} entries", "dim"),))]
+    right: list[Part] = [(6, part or ((f"{len(entries)} entries", "dim"),))]
     if live:
         right.append((5, ((f"{look.glyphs.states['decode']} {live} live", "decode bold"),)))
     if unread:
@@ -123,10 +123,10 @@ def _title(entries: Sequence[Past], title: str, subject: str, unread: int, width
 def _part(choice: Choice, top: int, shown: Sequence[Past], order: Sequence[Past], kept: Sequence[Past]) -> Line:
     out: list[tuple[str, str]] = []
     if choice.pattern:
-        out.append((f" /{cut(choice.pattern, 20)}/ {len(order)} of {len(kept)}", "key"))
+        out.append((f"/{cut(choice.pattern, 20)}/ {len(order)} of {len(kept)}  ", "key"))
     if len(shown) < len(order):
-        out.append((f" {top + 1}-{top + len(shown)} of {len(order)}", "head"))
-    return (*out, (" ", "head")) if out else ()
+        out.append((f"{top + 1}-{top + len(shown)} of {len(order)}", "dim"))
+    return tuple(out)
 
 
 def _empty(

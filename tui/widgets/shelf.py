@@ -5,14 +5,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.tui.figures import clock, percent, plural, seconds, tenths, whole
 from windtunnel.tui.past import Past
-from windtunnel.tui.theme import Glyphs, Line
+from windtunnel.tui.theme import ASCII, UNICODE, Glyphs, Line, plain
 from windtunnel.tui.widgets.compose import Part, cells, cut, filled, pad, spread
 
-SORTS = ("date", "model", "agents", "tok/s", "TTFT p90", "cached", "work/h")
+SORTS = ("date", "model", "agents", "tok/s", "TTFT p50/p90", "cached", "work/h")
 """What `s` goes through: the columns that say something of how good a run was."""
 DAY_S = 86400
 WIDE = 150
@@ -31,22 +32,31 @@ def _ms(value: float | None, none: str) -> str:
     return none if value is None else f"{value * 1000:.1f}"
 
 
+def ttft(past: Past, glyphs: Glyphs) -> str:
+    """`0.31 /  2.90`, s; a dash where neither is known."""
+    if past.ttft_p50 is None and past.ttft_p90 is None:
+        return glyphs.none
+    return f"{seconds(past.ttft_p50, glyphs.none)} /{seconds(past.ttft_p90, glyphs.none):>6}"
+
+
 COLUMNS = (
-    Column("model", 20, False, 9, lambda p, g: p.model or g.none),
-    Column("engine", 13, False, 6, lambda p, g: engine_of(p) or g.none),
-    Column("GPU", 9, False, 4, lambda p, g: p.hardware or g.none),
+    Column("model", 12, False, 9, lambda p, g: p.model or g.none),
+    Column("engine", 10, False, 6, lambda p, g: engine_of(p) or g.none),
+    Column("GPU", 6, False, 4, lambda p, g: p.hardware.partition(" ")[0] or g.none),
     Column("agents", 6, True, 10, lambda p, g: g.none if p.agents is None else str(p.agents)),
     Column("pace", 8, False, 3, lambda p, g: p.pace or g.none),
     Column("length", 7, True, 1, lambda p, g: clock(p.duration_s, g.none)),
-    Column("tok/s", 7, True, 12, lambda p, g: whole(p.rate, g.none)),
-    Column("TTFT p50", 8, True, 5, lambda p, g: seconds(p.ttft_p50, g.none)),
-    Column("TTFT p90", 8, True, 11, lambda p, g: seconds(p.ttft_p90, g.none)),
+    Column("tok/s", 6, True, 12, lambda p, g: whole(p.rate, g.none)),
+    Column("TTFT p50/p90", 13, True, 11, ttft),
     Column("TPOT ms", 7, True, 2, lambda p, g: _ms(p.tpot_p50, g.none)),
     Column("cached", 6, True, 8, lambda p, g: percent(p.cached, g.none)),
-    Column("work/h", 7, True, 7, lambda p, g: tenths(p.per_hour, g.none)),
+    Column("work/h", 6, True, 7, lambda p, g: tenths(p.per_hour, g.none)),
+    Column("folder", 12, False, 0, lambda p, g: p.path.name),  # noqa: ARG005 -- what every column takes
 )
 GAP = 2
-DATE, STATE, AGAINST = 12, 15, 30
+MODEL, FOLDER = 28, 60
+"""The most that these columns take of what is left over."""
+DATE, STATE, AGAINST = 12, 14, 30
 
 
 def engine_of(past: Past) -> str:
@@ -55,15 +65,19 @@ def engine_of(past: Past) -> str:
 
 
 def columns(width: int, *, against: bool) -> list[Column]:
-    """Those that fit beside date and state, in their order; what is left over is the model's."""
-    room = width - 4 - DATE - GAP - STATE - GAP - (AGAINST + GAP if against else 0)
+    """Those that fit beside date and state, in their order; what is left over goes to the names."""
+    room = width - 5 - DATE - GAP - STATE - GAP - (AGAINST + GAP if against else 0)
     kept = list(COLUMNS)
     while kept and sum(c.width + GAP for c in kept) - GAP > room:
         kept.remove(min(kept, key=lambda c: c.weight))
     left = room - sum(c.width + GAP for c in kept) + GAP
-    return [
-        Column(c.name, min(c.width + left, 34), c.right, c.weight, c.text) if c.name == "model" else c for c in kept
-    ]
+    for name, most in (("model", MODEL), ("folder", FOLDER)):
+        place = next((i for i, c in enumerate(kept) if c.name == name), None)
+        if place is not None:
+            wider = min(kept[place].width + left, most)
+            left -= wider - kept[place].width
+            kept[place] = replace(kept[place], width=wider)
+    return kept
 
 
 def date(began: float, now: float) -> str:
@@ -85,6 +99,8 @@ def condition(past: Past, now: float, glyphs: Glyphs) -> tuple[str, str]:
         return f"{glyphs.states['idle']} reading", "faint"
     if past.kind == "damaged":
         return f"{bad} damaged", "bad"
+    if past.kind == "other":
+        return f"{glyphs.states['idle']} no run", "faint"
     if past.live:
         long = "" if past.virtual or past.kind == "experiment" else f" {clock(now - past.began)}"
         return f"{glyphs.states['decode']} live{long}", "decode bold"
@@ -116,7 +132,7 @@ def _key(sort: str) -> Callable[[Past], Any]:
         "model": lambda p: (not p.model, p.model),
         "agents": lambda p: missing_last(p.agents, up=False),
         "tok/s": lambda p: missing_last(p.rate, up=False),
-        "TTFT p90": lambda p: missing_last(p.ttft_p90, up=True),
+        "TTFT p50/p90": lambda p: missing_last(p.ttft_p90, up=True),
         "cached": lambda p: missing_last(p.cached, up=False),
         "work/h": lambda p: missing_last(p.per_hour, up=False),
     }
@@ -133,18 +149,20 @@ def arranged(entries: Sequence[Past], sort: str, backwards: bool) -> list[Past]:
     return sorted(known, key=key, reverse=backwards) + [p for p in newest if key(p)[0]]
 
 
-def head(
-    spec: Sequence[Column], sort: str, backwards: bool, width: int, glyphs: Glyphs, against: str, aside: Line
-) -> Line:
+def head(spec: Sequence[Column], sort: str, backwards: bool, width: int, glyphs: Glyphs, against: str) -> Line:
+    """Column names; the one sorted by carries an arrow, in the gap where the column has no room for it."""
     mark = glyphs.up if backwards else glyphs.down
     out: list[tuple[str, str]] = [("    ", "head")]
 
     def put(name: str, size: int, right: bool) -> None:
         chosen = name == sort
-        arrow = mark if chosen and len(name) < size else ""
-        text = pad(f"{arrow}{name}" if right else f"{name}{arrow}", size, right)
-        out.append((text, "sorted" if chosen else "head"))
-        out.append((" " * GAP, "head"))
+        tone = "sorted" if chosen else "head"
+        if chosen and len(name) < size:
+            out.append((pad(f"{mark}{name}" if right else f"{name}{mark}", size, right), tone))
+            out.append((" " * GAP, "head"))
+        else:
+            out.append((pad(name, size, right), tone))
+            out.append((f"{mark} " if chosen else " " * GAP, tone if chosen else "head"))
 
     put("date", DATE, right=False)
     put("state", STATE, right=False)
@@ -152,8 +170,7 @@ def head(
         put(column.name, column.width, column.right)
     if against:
         put(cut(against, AGAINST, glyphs.ellipsis), AGAINST, right=False)
-    room = width - cells(aside)
-    return (*filled(tuple(out), room, "head"), *aside)
+    return filled(tuple(out), width, "head")
 
 
 def row_line(
@@ -178,8 +195,8 @@ def row_line(
     if not past.opens:
         room = width - cells(tuple(line)) - 1
         name = past.name or past.path.name
-        line.append((cut(name, room, glyphs.ellipsis), "strong" if past.kind != "unread" else "faint"))
-        rest = past.reason if past.kind == "damaged" else past.about
+        line.append((cut(name, room, glyphs.ellipsis), "faint" if past.kind in {"unread", "other"} else "strong"))
+        rest = past.about or past.reason
         line.append((cut(f"  {rest}", max(0, room - cells(line[-1:])), glyphs.ellipsis), "dim"))  # type: ignore[arg-type]
         return tuple(line)
     still = past.valid is False or past.kind == "recording" or past.condition == "died"
@@ -261,3 +278,15 @@ def _run_lines(past: Past, width: int, glyphs: Glyphs) -> list[Line]:
 
 def _figure(name: str, value: str) -> Line:
     return ((f"{name} ", "dim"), (value, "strong"))
+
+
+LIST_WIDTH = 140
+
+
+def as_text(entries: Sequence[Past], now: float, encoding: str | None) -> str:
+    """All entries as plain lines, newest first, for logs and pipes."""
+    glyphs = UNICODE if (encoding or "").lower().startswith("utf") else ASCII
+    spec = columns(LIST_WIDTH, against=False)
+    lines = [head(spec, "date", False, LIST_WIDTH, glyphs, "")]
+    lines += [row_line(past, spec, LIST_WIDTH, now, glyphs) for past in arranged(entries, "date", False)]
+    return "\n".join(plain(line).rstrip() for line in lines)
