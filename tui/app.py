@@ -27,6 +27,8 @@ from windtunnel.tui.widgets.lines import Lines
 STOP, DETACH = 0, 3
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
 TICK_S = 0.25
+PAUSE_S = 0.004
+"""For the keys, between two goes of reading a long run."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 """End the app the ordinary way, so that the terminal is put back."""
 SIGNALLED = 128
@@ -41,6 +43,10 @@ class Source(Protocol):
 
     def poll(self) -> View:
         """What the run is like now; reads whatever was added since the last time."""
+        ...
+
+    def read_on(self) -> bool:
+        """Between two polls: reads a little more of what there is; False when there is no more."""
         ...
 
     def story(self, agent: int) -> Story:
@@ -94,6 +100,7 @@ class Viewer(App[int]):
         self.stamp = stamp
         self.view = View()
         self.fleet = FleetScreen(look)
+        self.reads_on = False
         self.ticks_after_end = 0
         self.hear_signals = False
         self.message: Line = ()
@@ -117,11 +124,22 @@ class Viewer(App[int]):
             # What it asks has answered itself.
             self.screen.dismiss("stay")
         self.show()
+        if (self.view.reading or self.view.unread is not None) and not self.reads_on and self.tick_s > 0:
+            self.reads_on = True
+            self.read_on()
         if self.view.ending is None or not self.exit_when_done:
             return
         self.ticks_after_end += 1
         if self.closes_in_s == 0:
             self.exit(STOP)
+
+    def read_on(self) -> None:
+        """A long run is read in short goes, so that no key waits for it; what is shown is made four times a second."""
+        self.reads_on = self.source.read_on()
+        if self.reads_on:
+            self.set_timer(PAUSE_S, self.read_on)
+        else:
+            self.tick()
 
     def show(self) -> None:
         """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
@@ -139,6 +157,8 @@ class Viewer(App[int]):
         """What the footer says at its right end: the latest message, or when the screen closes."""
         if self.message_ticks > 0:
             return self.message
+        if self.closes_in_s is None and self.view.unread is not None:
+            return ((f"reading the past {1 - self.view.unread:4.0%}", "dim"),)
         return () if self.closes_in_s is None else closing(self.closes_in_s)
 
     def say(self, text: str, tone: str = "good") -> None:

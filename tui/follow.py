@@ -12,6 +12,7 @@ import msgspec
 
 from windtunnel.agents.events import CallEnd, Event
 from windtunnel.simulator.results.facts import is_recording
+from windtunnel.simulator.results.first_look import first_look, is_long
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, CallLine
 from windtunnel.simulator.results.lanes import MS
@@ -27,10 +28,10 @@ from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Ending, Row, View
 from windtunnel.tui.window import Painter, Place, Window
 
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 17
 """Read at once; a long run is opened in steps so that the screen can say how far it is."""
-READ_S = 0.15
-"""Spent on reading in one poll."""
+READ_S = 0.01
+"""Spent on reading in one go: longer would hold up the keys."""
 LOOK_S = 1.0
 """Between looks at whether the run is alive."""
 
@@ -64,6 +65,8 @@ class Follower:
         self.summary: Summary | None = None
         self.ending: Ending | None = None
         self.silent_s: float | None = None
+        self._past: tuple[Fold, Plans] | None = None
+        """Where the whole of a long run is read into, while a first look at it is shown."""
         self._pending: deque[Event] = deque()
         self._looked: float | None = None
         self._head = head_of(folder.run, folder.path.name)
@@ -79,6 +82,7 @@ class Follower:
     def poll(self) -> View:
         """Reads what was added and says what the run is like now."""
         began = self.monotonic()
+        self._open_long()
         behind = self._read(began)
         if not behind:
             self._look(began)
@@ -92,9 +96,29 @@ class Follower:
             speed=self.speed,
             history=self.histories.of(self.fold, ended=self.ending is not None),
         )
-        if behind:
+        if behind and self._past is None:
             self.view = msgspec.structs.replace(self.view, reading=True)
+        elif behind:
+            self.view = msgspec.structs.replace(self.view, unread=self.tail.unread)
         return self.view
+
+    def read_on(self) -> bool:
+        """Between two polls: reads a little more of what there is; False when there is no more."""
+        return self._read(self.monotonic())
+
+    def _open_long(self) -> None:
+        """Of a long run that is over, what can be had without reading it: its figures, its end, its past in outline."""
+        fresh = self.tail.read == 0 and not self.fold.t
+        if not fresh or self.whole or self.playing is not None or not is_long(self.folder):
+            return
+        self._conclude()
+        if self.summary is None:
+            return
+        self._past = self.fold, self.plans
+        self.fold, events = first_look(self.folder)
+        self.plans = Plans()
+        for event in events:
+            self.plans.apply(event)
 
     @property
     def speed(self) -> str:
@@ -113,6 +137,9 @@ class Follower:
             self._apply(events)
             if not self.whole and self.monotonic() - began > READ_S:
                 return True
+        if self._past is not None:
+            (self.fold, self.plans), self._past = self._past, None
+            self.painter = Painter()
         return False
 
     def _play(self, moment: float, began: float) -> bool:
@@ -169,12 +196,14 @@ class Follower:
         self.fold, self.plans, self.painter = Fold(self.folder.run), Plans(), Painter()
         self.details.clear()
         self._pending.clear()
+        self._past = None
         self.summary = self.ending = self.silent_s = self._looked = None
 
     def _apply(self, events: list[Event]) -> None:
+        fold, plans = self._past or (self.fold, self.plans)
         for event in events:
-            self.fold.apply(event)
-            self.plans.apply(event)
+            fold.apply(event)
+            plans.apply(event)
             if isinstance(event, CallEnd) and event.detail and len(self.details) < 1000:
                 self.details[event.session, event.call] = event.detail
 

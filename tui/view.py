@@ -182,6 +182,8 @@ class View(Struct, frozen=True):
     """Streams whose request the server takes slower than it is written; the window's most once the run has ended."""
     reading: bool = False
     """Older events are still being read: the figures are of a moment in the past."""
+    unread: float | None = None
+    """Share of a finished run's events that is still to be read; until then its past is shown in outline."""
     parsed: bool = True
     """False: counts of some calls in flight are estimates, and the sum's rate is shown with ~."""
     failures: tuple[tuple[str, int], ...] = ()

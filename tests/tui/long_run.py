@@ -35,10 +35,8 @@ COUNTERS = ("preemptions", "prefix_queries", "prefix_hits", "prompt_tokens", "ge
 
 def lengthened(events: list[Event], wanted: int) -> Iterator[Event]:
     """At least `wanted` events. The given ones are changed on the way: each must be used before the next is asked for."""
-    begin = [
-        e for e in events if isinstance(e, RunStart | Phase) and getattr(e, "phase", "") not in {"draining", "done"}
-    ]
-    finish = [e for e in events if isinstance(e, RunEnd | Phase) and e not in begin]
+    finish = [e for e in events if isinstance(e, RunEnd) or getattr(e, "phase", "") in {"draining", "done"}]
+    begin = [e for e in events if e not in finish]
     body = [e for e in events if not isinstance(e, ONCE)]
     length = max(e.t for e in events) + 1_000_000
     last = {kind: next((e for e in reversed(body) if isinstance(e, kind)), None) for kind in (Progress, EngineSample)}
@@ -46,15 +44,15 @@ def lengthened(events: list[Event], wanted: int) -> Iterator[Event]:
     grown = {n: getattr(last[EngineSample], n, None) or 0.0 for n in COUNTERS}
     names = [(getattr(e, "session", None), getattr(e, "request_id", None)) for e in body]
     yield from begin
-    done, round_ = len(begin) + len(finish), 0
+    done, round_ = len(begin) + len(finish), 1
     while done < wanted:
         for event, (session, request) in zip(body, names, strict=True):
-            if session is not None and round_:
+            _shift(event, length, output, prompt, grown)
+            if session is not None:
                 force_setattr(event, "session", f"{session}+{round_}")
-            if request is not None and round_:
+            if request is not None:
                 force_setattr(event, "request_id", f"{request}+{round_}")
             yield event
-            _shift(event, length, output, prompt, grown)
         done += len(body)
         round_ += 1
     for event in finish:
