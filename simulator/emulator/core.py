@@ -53,6 +53,9 @@ class Core:
         scheduler.asynchronous = asynchronous
         if lazy:
             scheduler.parking = Parking(scheduler, parks=parks)
+        self._glides = scheduler.parking is not None and scheduler.parking.through is not None
+        self._ring = [Step() for _ in range(3)]
+        """Steps that nobody is walked through for; at most two are in flight."""
         self._transfers = scheduler.kv if isinstance(scheduler.kv, OffloadKv) else None
         self.due: int | None = None
         """When the running step ends, or what a waiting engine loads has arrived, ns; None while idle."""
@@ -103,8 +106,15 @@ class Core:
             if step is None:
                 self._begin(ended)
                 continue
-            if self._leap(step, ended, until):
-                continue
+            if self._glides and not step.requests:
+                over = self._glide(step, ended, until)
+                if over:
+                    return over
+                if (ended := self.due) is None or ended > until:
+                    continue
+                step = self._running
+                if step is None:
+                    continue
             times += [ended] * (step.number + 1 - len(times))
             outputs = complete(step)
             self._begin(ended)
@@ -139,48 +149,51 @@ class Core:
         taken, request.taken = request.taken, len(request.output)
         return Given(ends, counts, request.output[taken:])
 
-    def _leap(self, step: Step, ended: int, until: int) -> bool:
-        """Steps that end by `until` and are made of parked requests only, one after the other; False without one.
+    def _glide(self, step: Step, ended: int, until: int) -> list[Request]:
+        """Steps that end by `until` and return without a walk, up to the first that ends a request; those it ended.
 
-        `step` is the running one and ends at `ended`. Step objects change places instead of being made anew.
+        `step` is the running one and ends at `ended`.
         """
-        parking, ahead = self.scheduler.parking, self._ahead
-        last = parking.quiet_until() if parking is not None else 0
-        number, count = self.scheduler.counters.steps, parking.count if parking is not None else 0
-        if parking is None or parking.tally is None or not last:
-            return False
-        flying = (step,) if ahead is None else (step, ahead)
-        if any(one.requests or one.sequences != count for one in flying) or (ahead is None) == self.asynchronous:
-            return False
-        times, of, rising = self._ends, self.steptime.of, parking.rising
-        context, windowed, steps = parking.context, parking.windowed, parking.tally.steps(number)
+        scheduler, times, of, ring = self.scheduler, self._ends, self.steptime.of, self._ring
+        parking, counters, waiting = scheduler.parking, scheduler.counters, scheduler.waiting
+        assert parking is not None
+        through, ahead = parking.through, self._ahead
+        assert through is not None
+        over: list[Request] = []
         times += [ended] * (step.number - len(times))
-        while ended <= until:
-            shedding = parking.sheds(number) if number >= last else []
-            if shedding is None or not next(steps, False):
-                break
-            if number >= last:
-                parking.tally.shed(shedding, number)
-                last = parking.quiet_until()
+        while ended <= until and not step.requests and not over:
             times.append(ended)
-            context += count
-            windowed += rising
+            scheduler.returned = step.number + 1
+            over = through.returns(step.number)
+            number = counters.steps
+            if self.asynchronous and ahead is None:
+                scheduler.flying, self._ahead = [], None
+                self._begin(ended)
+                return over
+            now = ended
             if ahead is not None:
-                step, ahead = ahead, step
-                ended += round(of(step) * 1e9)
-                decided = ahead
+                step, ended = ahead, now + round(of(ahead) * 1e9)
+            if waiting or not through.decides(number):
+                scheduler.flying = [] if ahead is None else [ahead]
+                decided = self._schedule(now)
             else:
-                decided = step
-            decided.number, decided.context, decided.windowed = number, context, windowed
-            if ahead is None:
-                ended += round(of(step) * 1e9)
-            number += 1
-        if number == self.scheduler.counters.steps:
-            return False
+                decided = ring[number % 3]
+                if decided.requests:
+                    decided = ring[number % 3] = Step()
+                decided.number = number
+                decided.sequences = decided.tokens = parking.count
+                decided.context, decided.windowed = parking.context, parking.windowed
+                counters.steps = number + 1
+            if ahead is not None:
+                ahead = decided
+            elif decided is not None:
+                step, ended = decided, now + round(of(decided) * 1e9)
+            else:
+                self._running = self.due = None
+                return over
         self._running, self._ahead, self.due = step, ahead, ended
-        self.scheduler.leapt(number, step.number, [step] if ahead is None else [step, ahead])
-        parking.context, parking.windowed = context, windowed
-        return True
+        scheduler.flying = [step] if ahead is None else [step, ahead]
+        return over
 
     def _begin(self, now: int) -> None:
         step = self._ahead or self._schedule(now)

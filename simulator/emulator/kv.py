@@ -129,6 +129,14 @@ class KvCache:
         taken = number + len(request.blocks) * self._size + 1 - request.computed
         return Rhythm(1, taken, 0, -1, 0, self.tip(request), offset=request.computed - number)
 
+    def rhythm_from_prefill(self, request: Request, number: int, chunk: int, depth: int) -> Rhythm | None:
+        """The same after step `number` that computes the last `chunk` tokens of its prompt."""
+        del chunk
+        return self.rhythm(request, number, depth)
+
+    def open(self, request: Request, rhythm: Rhythm, number: int, depth: int) -> None:
+        """What only the prompt's tokens needed was given back in step `number`: when the rest is."""
+
     def tip(self, request: Request) -> int:
         """Key of the last findable block, or what stands for it before the first."""
         cached = request.cached_blocks
@@ -142,8 +150,13 @@ class KvCache:
         key = request.foreseen(cached)
         return key is not None and self.pool.knows(key)
 
-    def shed(self, request: Request, processed: int, *, later: bool) -> None:
-        """Give back what no step after `processed` tokens reads; `later`: where the pool is next looked at."""
+    def shed(self, request: Request, processed: int, *, later: bool) -> int:
+        """Give back what no step after `processed` tokens reads; `later`: where the pool is next looked at.
+
+        With `later`, those without a key are the pool's only once they are counted (`RunPool.ahead`): how many.
+        """
+        del request, processed, later
+        return 0
 
     def repay(self, request: Request, processed: int) -> None:
         """The same where it was counted before."""

@@ -135,26 +135,50 @@ class GroupedKv(KvCache):
         )
 
     def rhythm(self, request: Request, number: int, depth: int) -> Rhythm | None:
-        tables, size, groups = self._held[request].tables, self._size, self._all
+        tables, size = self._held[request].tables, self._size
         gives = len(self._windows)
         offset = request.computed - number
         taken = len(tables[0].blocks) * size + 1 - offset
         rhythm = Rhythm(len(tables), taken, gives, -1, 0, self.tip(request), offset=offset)
         if gives:
-            first, kept = tables[self._windows[0]].retired, 0
+            first = tables[self._windows[0]].retired
             for place in self._windows:
                 table = tables[place]
                 # Past the prompt's end nothing of a window is kept.
                 if table.cached < (request.prompt_tokens - 1) // size or table.retired != first:
                     return None
-                last = groups[place].last_kept(table)
-                kept = max(kept, last + 1 - first)
-            rhythm.shed_at = (first + 1) * size + groups[self._windows[0]].group.window - 1 + depth - offset
-            # One that is far off is waited for by itself, too.
-            shed = [tables[place].blocks[first : first + kept] for place in self._windows]
-            rhythm.keyed = kept > 0 and all(self.pool.key_of(block) is not None for part in shed for block in part)
-            rhythm.sheds = max(kept, int(rhythm.shed_at > number + size))
+            self.open(request, rhythm, number, depth)
         return rhythm
+
+    def rhythm_from_prefill(self, request: Request, number: int, chunk: int, depth: int) -> Rhythm | None:
+        tables, computed = self._held[request].tables, request.computed
+        opens = False
+        for place in self._windows:
+            group, table = self._all[place], tables[place]
+            if depth > 1 and group.gives(table, computed - chunk):
+                return None
+            opens |= group.gives(table, computed)
+        if not opens:
+            for place in self._windows:
+                self._all[place].retire(tables[place], computed)
+            return self.rhythm(request, number, depth)
+        offset = computed - number
+        taken = len(tables[0].blocks) * self._size + 1 - offset
+        rhythm = Rhythm(len(tables), taken, len(self._windows), number + depth, 1, self.tip(request), offset=offset)
+        rhythm.opens = True
+        return rhythm
+
+    def open(self, request: Request, rhythm: Rhythm, number: int, depth: int) -> None:
+        tables, size, groups = self._held[request].tables, self._size, self._all
+        first, kept = tables[self._windows[0]].retired, 0
+        for place in self._windows:
+            kept = max(kept, groups[place].last_kept(tables[place]) + 1 - first)
+        rhythm.shed_at = (first + 1) * size + groups[self._windows[0]].group.window - 1 + depth - rhythm.offset
+        # One that is far off is waited for by itself, too.
+        shed = [tables[place].blocks[first : first + kept] for place in self._windows]
+        rhythm.keyed = kept > 0 and all(self.pool.key_of(block) is not None for part in shed for block in part)
+        rhythm.sheds = max(kept, int(rhythm.shed_at > number + size))
+        rhythm.opens = False
 
     def tip(self, request: Request) -> int:
         cached = self._held[request].tables[self._full].cached
@@ -163,10 +187,9 @@ class GroupedKv(KvCache):
     def follows(self, request: Request) -> bool:
         return self._known_after(request, self._held[request].tables[self._full].cached)
 
-    def shed(self, request: Request, processed: int, *, later: bool) -> None:
+    def shed(self, request: Request, processed: int, *, later: bool) -> int:
         tables = self._held[request].tables
-        for place in self._windows:
-            self._all[place].retire(tables[place], processed, later=later)
+        return sum(self._all[place].retire(tables[place], processed, later=later) for place in self._windows)
 
     def repay(self, request: Request, processed: int) -> None:
         tables = self._held[request].tables

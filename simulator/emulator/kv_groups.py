@@ -198,8 +198,18 @@ class FullGroup:
         if lacking > 0:
             table.blocks += self.pool.take(lacking)
 
-    def retire(self, table: Table, processed: int, *, later: bool = False) -> None:
-        """Give back what no step after `processed` tokens reads; `later`: where the pool is next looked at."""
+    def gives(self, table: Table, processed: int) -> bool:
+        """Whether `retire` gives back any block."""
+        del table, processed
+        return False
+
+    def retire(self, table: Table, processed: int, *, later: bool = False) -> int:
+        """Give back what no step after `processed` tokens reads; `later`: where the pool is next looked at.
+
+        With `later`, blocks without a key are the pool's only once they are counted: how many.
+        """
+        del table, processed, later
+        return 0
 
     def last_kept(self, table: Table) -> int:
         """Place of the last block that the prefix cache knows, of those not given back; -1 without."""
@@ -291,18 +301,24 @@ class WindowGroup(FullGroup):
     def unseen(self, computed: int) -> int:
         return max(0, computed - self.group.window + 1)
 
-    def retire(self, table: Table, processed: int, *, later: bool = False) -> None:
+    def gives(self, table: Table, processed: int) -> bool:
+        stop = min(self.unseen(processed) // self.size, len(table.blocks))
+        return stop > table.retired and table.blocks[stop - 1] != NULL_BLOCK
+
+    def retire(self, table: Table, processed: int, *, later: bool = False) -> int:
         blocks, stop = table.blocks, min(self.unseen(processed) // self.size, len(table.blocks))
         if stop <= table.retired:
-            return
-        gone: list[int] = []
-        for place in range(stop - 1, -1, -1):
-            if blocks[place] == NULL_BLOCK:
-                break
-            gone.append(blocks[place])
-            blocks[place] = NULL_BLOCK
-        (self.pool.release_later if later else self.pool.release)(gone)
+            return 0
+        start = stop
+        while start and blocks[start - 1] != NULL_BLOCK:
+            start -= 1
+        gone = blocks[start:stop]
+        blocks[start:stop] = [NULL_BLOCK] * (stop - start)
         table.retired = stop
+        if not later:
+            self.pool.release_from_end(gone)
+            return 0
+        return self.pool.release_later(gone)
 
     def free(self, table: Table) -> None:
         self.pool.release(list(takewhile(bool, reversed(table.blocks))))  # null blocks stand in front only

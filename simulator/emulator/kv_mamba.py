@@ -145,7 +145,7 @@ class AlignedGroup(FullGroup):
             blocks += self.pool.take(max(wanted - len(blocks), 0))
         table.allocated = True
 
-    def retire(self, table: Table, processed: int, *, later: bool = False) -> None:  # noqa: ARG002
+    def retire(self, table: Table, processed: int, *, later: bool = False) -> int:  # noqa: ARG002
         blocks = table.blocks
         stop = min((processed - 1) // self.size, len(blocks)) if processed > 1 else 0
         if stop > table.retired:
@@ -158,6 +158,7 @@ class AlignedGroup(FullGroup):
         if last is not None and last < -(-processed // self.size) - 1 and blocks[last] != NULL_BLOCK:
             self.pool.release([blocks[last]])
             blocks[last] = NULL_BLOCK
+        return 0
 
     def _checkpoint(self, table: Table, start: int, stop: int, end: int) -> tuple[int, int] | None:
         """The state that a chunk from `start` to `stop` keeps from its inside: after how many tokens, and its place."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from windtunnel.simulator.emulator.course import Course, Growth
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.rhythm import NEVER
 from windtunnel.simulator.emulator.step import Step
 from windtunnel.simulator.emulator.tally import Tally
+from windtunnel.simulator.emulator.through import ENDS, Through
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.scheduler import Scheduler
@@ -49,7 +51,7 @@ class Parking:
         self._depth = 2 if scheduler.asynchronous else 1
         self.rising = 0
         """Parked requests whose context is shorter than the sliding window."""
-        self._calendar: dict[int, list[Request]] = {}
+        self.calendar: dict[int, list[Request]] = {}
         """Step number to those that something happens to in it; some have been woken since."""
         self._returns: dict[int, list[Request]] = {}
         """Step number to those of which it fills a block when it returns."""
@@ -58,30 +60,8 @@ class Parking:
         counts = self._parks and scheduler.kv.beats and not self._drafts
         self.tally = Tally(scheduler, self, self._depth) if counts else None
         """Of those whose blocks are only counted."""
-
-    def quiet_until(self) -> int:
-        """The first step that has to be decided by walking, 0 where the next one has to be."""
-        scheduler = self._scheduler
-        if self.awake or scheduler.waiting or not self._calendar or not self.count:
-            return 0
-        return min(self._calendar)
-
-    def sheds(self, number: int) -> list[Request] | None:
-        """Who gives back blocks in step `number`, if that is all that happens in it; they wait for it no more."""
-        if self.tally is None or not self.tally.ample:
-            return None
-        shedding: list[Request] = []
-        for request in self._calendar.get(number, ()):
-            if not request.parked or request.alarm != number:
-                continue
-            rhythm = request.rhythm
-            if rhythm is None or not rhythm.keyed or rhythm.shed_at != number:
-                return None
-            if rhythm.rises_at == number or number >= request.wakes_at:
-                return None
-            shedding.append(request)
-        self._calendar.pop(number, None)
-        return shedding
+        self.through = Through(scheduler, self, self.tally, self._depth) if self.tally is not None else None
+        """For those that are parked to their end."""
 
     # Within a step's decision.
 
@@ -107,10 +87,13 @@ class Parking:
         Returns those that only need a look at their blocks; they stay parked.
         """
         looks: list[Request] = []
-        for request in self._calendar.pop(number, ()):
+        for request in self.calendar.pop(number, ()):
             if not request.parked or request.alarm != number:
                 continue
             request.alarm = -1
+            if self.through is not None and request.ends_at >= 0 and number >= request.wakes_at:
+                self.through.leave(request)
+                continue
             if (rhythm := request.rhythm) is not None and self.tally is not None and number < request.wakes_at:
                 if rhythm.rises_at == number:
                     request.rising = False
@@ -140,9 +123,15 @@ class Parking:
             self._follow(request, request.course, number)
 
     def due(self, number: int) -> list[tuple[Request, int, int]]:
-        """Parked requests of which step `number`, which returns, fills a block; in a form as `Step.sampling` has."""
+        """Parked requests of which step `number`, which returns, fills a block, or that end with it.
+
+        In a form as `Step.sampling` has.
+        """
         waiting = self._returns.pop(number, ()) if self._returns else ()
-        return [(r, r.preemptions, -1) for r in waiting if r.parked and r.returns_at == number]
+        due = [(r, r.preemptions, -1) for r in waiting if r.parked and r.returns_at == number]
+        if self.through is not None:
+            due += [(request, request.preemptions, ENDS) for request in self.through.over(number)]
+        return due
 
     def offer(self, request: Request, number: int) -> None:
         """Step `number` returns, and such a block becomes findable."""
@@ -172,16 +161,19 @@ class Parking:
                 self.update(request)
                 if request.rhythm is not None and self.tally is not None:
                     self.tally.write(request, leaves=True)
+                part = not request.left
                 self._show(request)
-                if step is not None and before is not None and request.order < before.order:
+                if step is not None and before is not None and part and request.order < before.order:
                     step.add(request, self._width, self._drafts)
                     request.drafts = 0
         if step is not None and before is not None:
             step.sort()
         self.awake = list(running)
         self.count = self.context = self.windowed = self.rising = 0
-        self._calendar.clear()
+        self.calendar.clear()
         self._returns.clear()
+        if self.through is not None:
+            self.through.clear()
         self._growth.clear()
         if self.tally is not None:
             self.tally.beat.clear()
@@ -200,9 +192,13 @@ class Parking:
             step.drafting += count if self._drafts else 0
         if not self._parks:
             return
+        through: list[Request] = []
         for request, new, drafts in zip(step.requests, step.counts, step.drafted, strict=True):
             if new != self._width or drafts != self._drafts or request.prefilling or request in step.padded:
                 request.steady = 0
+                begins = self.through.begins if self.through is not None and not request.prefilling else None
+                if begins is not None and begins(request, step.number, new):
+                    through.append(request)
                 continue
             request.steady = request.steady + 1 if request.scheduled_from == step.number else 1
             request.scheduled_from = step.number + 1
@@ -215,6 +211,8 @@ class Parking:
                 quiet = ahead if request.rhythm is not None or self._drafts else self._quiet(request, ahead)
                 if quiet >= _WORTH:
                     self._park(request, step.number, ahead, quiet)
+        for request in through:
+            step.release(request)
 
     # One request.
 
@@ -226,6 +224,8 @@ class Parking:
         """It no longer runs, or is about to be changed from outside: it is brought up to date and awake no more."""
         if request.parked:
             self.update(request)
+            if not request.output:
+                request.created = None
             self._wake(request)
         self.awake.remove(request)
 
@@ -234,7 +234,7 @@ class Parking:
         for one in self._scheduler.running if request is None else (request,):
             if one.parked:
                 self.update(one)
-                self._note(one)
+                self.note(one)
 
     def _park(self, request: Request, number: int, ahead: int, quiet: int) -> None:
         """For `ahead` steps after step `number`, where `quiet` ones are without a look at its blocks."""
@@ -272,12 +272,15 @@ class Parking:
 
     def wait(self, request: Request, number: int) -> None:
         request.alarm = number
-        self._calendar.setdefault(number, []).append(request)
+        self.calendar.setdefault(number, []).append(request)
 
     def update(self, request: Request) -> None:
         """Book what happened to a parked request since it was last looked at."""
         scheduler, width = self._scheduler, self._width
-        scheduled = scheduler.counters.steps - request.scheduled_from
+        steps = scheduler.counters.steps
+        if request.left:
+            steps = min(steps, request.ends_at + 1)
+        scheduled = steps - request.scheduled_from
         returned = max(0, scheduler.returned - request.returned_from)
         request.scheduled_from += scheduled
         brought = returned
@@ -290,9 +293,12 @@ class Parking:
             request.append(brought)
         request.computed += scheduled * width - returned * width + brought
         request.placeholders += (scheduled - returned) * width
+        if returned and request.chunk:
+            request.in_flight -= request.chunk - width
+            request.chunk = 0
         request.in_flight += (scheduled - returned) * width
 
-    def _note(self, request: Request) -> None:
+    def note(self, request: Request) -> None:
         """Which steps brought it tokens and how many, and what of its drafts was verified, as far as it is settled."""
         start, stop = request.noted_from, request.returned_from
         if start == stop:
@@ -310,8 +316,12 @@ class Parking:
         """Out of the parked ones, at the end of the last scheduled step; it has been settled."""
         if request.rhythm is not None and self.tally is not None:
             self.tally.write(request, leaves=True)
-        self.count -= 1
         window = self._limits.window
+        if request.left:
+            self._show(request)
+            insort(self.awake, request, key=_order)
+            return
+        self.count -= 1
         if request.course is not None:
             last = request.scheduled_from - request.course.start
             self.context -= request.course.context(last)
@@ -326,12 +336,15 @@ class Parking:
 
     def _show(self, request: Request) -> None:
         """Steps in flight name it from now on."""
-        self._note(request)
+        self.note(request)
         request.parked = request.rising = False
         request.course = None
+        before = request.ends_at + 1 if request.left else NEVER
+        request.ends_at, request.left = -1, False
         for step in self._scheduler.flying:
-            if step.number >= request.returned_from:
-                step.add(request, self._width, self._drafts)
+            if request.returned_from <= step.number < before:
+                step.add(request, request.chunk or self._width, self._drafts)
+                request.chunk = 0
                 insort(step.sampling, (request, request.preemptions, self._drafts), key=_place)
 
     def _quiet(self, request: Request, ahead: int) -> int:

@@ -53,12 +53,14 @@ class Request:
         "block_size",
         "blocks",
         "cached_blocks",
+        "chunk",
         "computed",
         "counts",
         "course",
         "created",
         "drafts",
         "ends",
+        "ends_at",
         "finished",
         "first_at",
         "hashes",
@@ -67,6 +69,7 @@ class Request:
         "key",
         "known",
         "last_at",
+        "left",
         "max_tokens",
         "noted_from",
         "order",
@@ -159,6 +162,12 @@ class Request:
         """Number of the step in which it has to be walked through again."""
         self.scheduled_from = self.returned_from = self.noted_from = 0
         """Numbers of the first steps that are not booked as scheduled, as returned, in `steps` and `counts`."""
+        self.ends_at = -1
+        """Parked to its end: number of the step that brings its last token."""
+        self.left = False
+        """So parked and no longer part of the steps, while that one has not returned."""
+        self.chunk = 0
+        """So parked: tokens of its last prefill step, while that one has not returned."""
         self.course: Course | None = None
         """With drafts: how it goes on."""
         self.rhythm: Rhythm | None = None

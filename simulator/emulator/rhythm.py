@@ -11,11 +11,14 @@ from collections.abc import Callable
 
 from windtunnel.simulator.emulator.request import Request
 
+NEVER = 1 << 62
+"""A step that does not come."""
+
 
 class Rhythm:
     """When one parked request takes and gives back blocks, as numbers of steps."""
 
-    __slots__ = ("gives", "keyed", "offset", "rises_at", "shed_at", "sheds", "taken", "takes", "tip")
+    __slots__ = ("gives", "keyed", "last", "offset", "opens", "rises_at", "shed_at", "sheds", "taken", "takes", "tip")
 
     def __init__(
         self, takes: int, taken: int, gives: int, shed_at: int, sheds: int, tip: int, *, offset: int = 0
@@ -36,6 +39,10 @@ class Rhythm:
         """Key of the last findable block."""
         self.offset = offset
         """Tokens that there is room for in a step, less the step's number."""
+        self.opens = False
+        """At `shed_at` all goes that only the prompt's tokens needed; what is given back from then on is known then."""
+        self.last = NEVER
+        """The last step that it is part of."""
         self.rises_at = -1
         """The step in which its context has become as long as the window."""
 
@@ -69,6 +76,16 @@ class Beat:
     def members(self, number: int) -> dict[Request, list[int]]:
         """Whose blocks change in a step: given back, then taken."""
         return self._members[number % self.size]
+
+    def sums_with(self, number: int, given: dict[Request, int]) -> tuple[int, int]:
+        """`sums` where these give back so many blocks more, once."""
+        level = peak = 0
+        members = self._members[number % self.size]
+        for request in sorted({**members, **given}, key=_order):
+            less, taken = members.get(request, (0, 0))
+            level += taken - less - given.get(request, 0)
+            peak = max(peak, level)
+        return level, peak
 
     def sums(self, number: int) -> tuple[int, int]:
         """By how much a step's events lessen the free blocks, and by how much at most on the way there."""

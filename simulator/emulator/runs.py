@@ -116,8 +116,7 @@ class RunPool:
         run = self._run[block]
         if run is None or not run.keys:
             return
-        place = self._place[block]
-        if place:
+        if place := self._place[block]:
             run = self._cut(run, place)
         if len(run.blocks) > 1:
             self._cut(run, 1)
@@ -164,8 +163,7 @@ class RunPool:
         self.free_count -= wanted
         taken: list[int] = []
         while (left := wanted - len(taken)) > 0:
-            run = self._ring.after
-            part = run.blocks[: -left - 1 : -1]
+            part = (run := self._ring.after).blocks[: -left - 1 : -1]
             del run.blocks[-left:]
             if run.keys:
                 for block, key in zip(part, run.keys[: -left - 1 : -1], strict=True):
@@ -178,9 +176,7 @@ class RunPool:
 
     def release(self, blocks: Iterable[int]) -> None:
         """One holder less for each, in the given order; callers pass a request's blocks last first."""
-        order = list(blocks)
-        order.reverse()
-        self.release_from_end(order)
+        self.release_from_end(list(blocks)[::-1])
 
     def release_from_end(self, order: list[int]) -> None:
         """The same for a request's blocks as they stand, first first."""
@@ -214,8 +210,7 @@ class RunPool:
             kept = run
         if bare:
             self.free_count += len(bare)
-            bare.reverse()
-            self._link(self._ring, Run(bare, [], 0, found=False))
+            self._link(self._ring, Run(bare[::-1], [], 0, found=False))
         for neighbours in freed:
             run = neighbours.pop()
             while neighbours:
@@ -261,15 +256,22 @@ class RunPool:
         self.free_count -= net
         self._owes = True
 
-    def release_later(self, blocks: list[int]) -> None:
-        """`release`, where nobody looks at the queue before something else is done with the pool."""
+    def release_later(self, blocks: list[int]) -> int:
+        """`release_from_end` where nobody looks at the queue yet; how many without a key are yet to be counted."""
         runs = self._run
-        if not all((run := runs[block]) is not None and run.keys and run.holders == 1 for block in blocks):
-            self.release(blocks)
-            return
-        self.free_count += len(blocks)
-        self._late.append(blocks)
-        self._owes = True
+        keyed = [block for block in blocks if (run := runs[block]) is not None and run.keys]
+        bare = len(blocks) - len(keyed)
+        if bare:
+            self._spare += [block for block in blocks if (run := runs[block]) is None or not run.keys]
+        if not keyed:
+            return bare
+        if any((run := runs[block]) is not None and run.holders != 1 for block in keyed):
+            self.release_from_end(keyed)
+        else:
+            self.free_count += len(keyed)
+            self._late.append(keyed)
+            self._owes = True
+        return bare
 
     def draw(self, wanted: int) -> list[int]:
         """`wanted` of the blocks counted with `ahead`, for one who did."""
@@ -294,7 +296,7 @@ class RunPool:
         for blocks in late:
             # The queue is not so short that what is taken could be among these.
             self.free_count -= len(blocks)
-            self.release(blocks)
+            self.release_from_end(blocks)
         spare = self._spare
         if peak:
             spare += self.take(peak)
@@ -323,10 +325,9 @@ class RunPool:
         """The free queue, front first."""
         self._pay()
         order: list[int] = []
-        run = self._ring.after
-        while run is not self._ring:
+        run = self._ring
+        while (run := run.after) is not self._ring:
             order += reversed(run.blocks)
-            run = run.after
         return order
 
     def _stretch(self, blocks: list[int], at: int) -> tuple[Run, int]:
@@ -366,11 +367,9 @@ class RunPool:
 
     def _join(self, run: Run, rest: Run) -> None:
         """What follows a run becomes part of it; neither is in the queue."""
-        place = len(run.blocks)
-        for block in rest.blocks:
+        for place, block in enumerate(rest.blocks, len(run.blocks)):
             self._run[block] = run
             self._place[block] = place
-            place += 1
         run.blocks += rest.blocks
         run.keys += rest.keys
 

@@ -14,6 +14,7 @@ from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.parking import Parking
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.step import Counters, Limits, Output, Step
+from windtunnel.simulator.emulator.through import ENDS
 
 __all__ = ["Counters", "Limits", "Output", "Scheduler", "Step"]
 
@@ -105,6 +106,11 @@ class Scheduler:
         for request, preemptions, drafts in sampling:
             if request.finished is not None:
                 continue
+            if drafts == ENDS and parking is not None and parking.through is not None:
+                parking.through.end(request)
+                finished = True
+                outputs.append(Output(request, [], request.finished, False))
+                continue
             if request.parked and parking is not None and drafts < 0:
                 parking.offer(request, step.number)
                 continue
@@ -144,10 +150,6 @@ class Scheduler:
         self.returned = step.number + 1
         for request, count in zip(step.requests, step.counts, strict=True):
             request.in_flight -= count
-
-    def leapt(self, steps: int, returned: int, flying: list[Step]) -> None:
-        """Steps of parked requests only were decided and returned elsewhere."""
-        self.counters.steps, self.returned, self.flying = steps, returned, flying
 
     def _verify(self, step: Step, request: Request, drafts: int, *, current: bool) -> int:
         """How many of the drafts were accepted; the others' room is taken back."""

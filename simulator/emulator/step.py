@@ -130,6 +130,12 @@ class Step:
         del self.requests[at], self.drafted[at]
         return self.counts.pop(at)
 
+    def release(self, request: Request) -> None:
+        """A request that was booked is counted only."""
+        at = self.requests.index(request)
+        del self.requests[at], self.drafted[at], self.counts[at]
+        self.sampling = [entry for entry in self.sampling if entry[0] is not request]
+
     @property
     def pure_decode(self) -> bool:
         """Each request computes one token, and drafts."""

@@ -3,11 +3,10 @@
 See `rhythm`. What is booked, and in which order, is what walking through every step would have booked by then.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from windtunnel.simulator.emulator.request import Request
-from windtunnel.simulator.emulator.rhythm import Beat, Rhythm
+from windtunnel.simulator.emulator.rhythm import NEVER, Beat, Rhythm
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.parking import Parking
@@ -29,6 +28,8 @@ class Tally:
         """More blocks than a parked request takes in a step."""
         self._position = _BETWEEN
         """Who runs before this place has been part of the step being decided."""
+        self._giving: list[tuple[Request, int, int]] = []
+        """Who gives back blocks at equal distances from now on: from which step on and how many."""
         self._kv.beat = self.beat
         self._kv.meets = self._meet
         self._pool.lender = self._repay
@@ -48,16 +49,17 @@ class Tally:
         self._pool.ahead(net, peak)
         return looks
 
-    def steps(self, number: int) -> Iterator[bool]:
-        """Whether there are blocks for step `number` and the next ones, in which nobody is walked through; booked."""
-        while True:
-            net, peak = self.beat.sums(number)
-            if net or peak:
-                if peak > self._pool.free_count:
-                    return
-                self._pool.ahead(net, peak)
-            yield True
-            number += 1
+    def books(self, number: int, given: dict[Request, int] | None) -> bool:
+        """Whether there are blocks for step `number`, in which nobody is walked through; if so, they are counted."""
+        net, peak = self.beat.sums_with(number, given) if given else self.beat.sums(number)
+        if peak > self._pool.free_count:
+            return False
+        if net or peak:
+            self._pool.ahead(net, peak)
+        for request, step, blocks in self._giving:
+            self.beat.gives(request, step, blocks)
+        self._giving.clear()
+        return True
 
     def passes(self, request: Request, number: int) -> bool:
         """The walk of step `number` has come to a parked request whose blocks are counted; False if some are lacking.
@@ -85,22 +87,35 @@ class Tally:
         """No step can lack blocks, whatever the order of its events."""
         return self._pool.free_count > self._most * len(self._scheduler.running)
 
-    def shed(self, requests: list[Request], number: int) -> None:
-        """In step `number`, in which nobody is walked through, these give back blocks that stay findable."""
-        for request in sorted(requests, key=lambda one: one.order):
+    def shed(self, requests: list[Request], number: int) -> dict[Request, int]:
+        """In step `number`, in which nobody is walked through, these give back blocks that are not counted yet.
+
+        How many of those have no key.
+        """
+        given: dict[Request, int] = {}
+        for request in sorted(requests, key=_order) if len(requests) > 1 else requests:
             rhythm = request.rhythm
             assert rhythm is not None
-            self._shed(request, rhythm, number, later=True)
+            bare = self._shed(request, rhythm, number, later=True)
+            if bare:
+                given[request] = bare
             self.remind(request, rhythm)
+        return given
 
-    def _shed(self, request: Request, rhythm: Rhythm, number: int, *, later: bool) -> None:
-        self._kv.shed(request, number + rhythm.offset - self._depth, later=later)
-        rhythm.sheds -= 1
-        if rhythm.sheds:
-            rhythm.shed_at = number + self.beat.size
+    def _shed(self, request: Request, rhythm: Rhythm, number: int, *, later: bool) -> int:
+        bare = self._kv.shed(request, number + rhythm.offset - self._depth, later=later)
+        if rhythm.opens:
+            self._kv.open(request, rhythm, number, self._depth)
         else:
+            rhythm.sheds -= 1
+            rhythm.shed_at = number + self.beat.size
+        if not rhythm.sheds:
+            if later:
+                self._giving.append((request, rhythm.shed_at, rhythm.gives))
+            else:
+                self.beat.gives(request, rhythm.shed_at, rhythm.gives)
             rhythm.shed_at = -1
-            self.beat.gives(request, number + self.beat.size, rhythm.gives)
+        return bare
 
     def passed(self) -> None:
         """The walk is over."""
@@ -142,11 +157,16 @@ class Tally:
             number = rhythm.shed_at
         if request.rising and rhythm.rises_at < number:
             number = rhythm.rises_at
-        self._parking.wait(request, number)
+        if number < NEVER:
+            self._parking.wait(request, number)
 
     def _room(self, request: Request, rhythm: Rhythm) -> int:
         """Tokens that it has room for after the last step that it was part of."""
-        return self._scheduler.counters.steps - 1 + (request.order < self._position) + rhythm.offset
+        return min(self._reach(request), rhythm.last) + rhythm.offset
+
+    def _reach(self, request: Request) -> int:
+        """The last step that has come to its place."""
+        return self._scheduler.counters.steps - 1 + (request.order < self._position)
 
     def write(self, request: Request, *, leaves: bool = False) -> bool:
         """Book the blocks of a request that were only counted; whether more of it is findable now."""
@@ -155,7 +175,7 @@ class Tally:
         self._parking.update(request)
         beat.move(request, rhythm.tip)
         main = self._room(request, rhythm)
-        kv.catch_up(request, main, main - self._depth, main + 1 - self._depth)
+        kv.catch_up(request, main, self._seen(rhythm, main), main + 1 - self._depth)
         before, rhythm.tip = rhythm.tip, kv.tip(request)
         if leaves:
             beat.leave(request)
@@ -164,11 +184,29 @@ class Tally:
             beat.stand(request, rhythm.tip, follows=kv.follows(request))
         return rhythm.tip != before
 
+    def end(self, request: Request, *, left: bool) -> None:
+        """Its last token has returned: what it was counted to have is booked, and freed.
+
+        `left`: the step behind that one is decided without it.
+        """
+        rhythm, beat, kv = request.rhythm, self.beat, self._kv
+        assert rhythm is not None
+        beat.move(request, rhythm.tip)
+        beat.leave(request)
+        main, final = rhythm.last + rhythm.offset, request.known - 1
+        # The last block of one who left before the others had theirs made findable comes after them.
+        late = left and not final % beat.size
+        kv.catch_up(request, main, main - self._depth, final - late)
+        request.rhythm = None
+        if late:
+            kv.cache(request, final)
+        kv.free(request)
+
     def _meet(self, request: Request, known: int, full: int) -> None:
         """Blocks of a request are about to become findable: what those who were there before it have comes first."""
         beat, rhythm = self.beat, request.rhythm
-        there = [(self._room(one, one.rhythm), one) for one in beat.met(request, known, full) if one.rhythm]
-        main = self._room(request, rhythm) if rhythm is not None else 0
+        there = [(self._reach(one) + one.rhythm.offset, one) for one in beat.met(request, known, full) if one.rhythm]
+        main = self._reach(request) + rhythm.offset if rhythm is not None else 0
         for room, one in sorted(there, key=lambda entry: (-entry[0], entry[1].order)):
             if room > main or (room == main and one.order < request.order):
                 self.write(one)
@@ -179,4 +217,12 @@ class Tally:
         for request in self._scheduler.running:
             if request.rhythm is not None:
                 main = self._room(request, request.rhythm)
-                self._kv.repay(request, main - self._depth)
+                self._kv.repay(request, self._seen(request.rhythm, main))
+
+    def _seen(self, rhythm: Rhythm, main: int) -> int:
+        """Tokens of which what only they needed was given back; none before that begins."""
+        return 0 if rhythm.opens else main - self._depth
+
+
+def _order(request: Request) -> int:
+    return request.order
