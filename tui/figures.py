@@ -82,3 +82,11 @@ def ceiling(value: float) -> float:
         if value <= step * power * (1 + 1e-9):
             return step * power
     return 10 * power
+
+
+def gigabytes(value: float | None, none: str = "–") -> str:
+    """Bytes as GB of a thousand million: 7.4, 131."""
+    if value is None or not math.isfinite(value):
+        return none
+    size = value / 1e9
+    return f"{size:.1f}" if size < 9.95 else f"{size:.0f}"

@@ -47,6 +47,7 @@ def _areas(ground: str, raised: str, c: Mapping[str, str]) -> dict[str, Style]:
     tint = 0.24 if int(ground[1:3], 16) < 0x80 else 0.12
     letters = {**hues, "done": c["dim"], "idle": c["faint"]}
     tones = {f"fill-{s}": Style(color=area) for s, area in areas.items()}
+    tones["fill-trend"] = Style(color=mixed(c["dim"], ground, 0.6))
     tones |= {f"on-{s}": Style(bgcolor=area) for s, area in areas.items()}
     tones |= {
         f"cell-{s}": Style(

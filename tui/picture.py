@@ -22,7 +22,7 @@ FONTS = "ui-monospace,'Cascadia Code','JetBrains Mono',Menlo,Consolas,'DejaVu Sa
 LEFT_EIGHTHS = {chr(0x2590 - i): i for i in range(1, 9)}
 """U+2588 (full) to U+258F (one eighth), measured from the left."""
 LOWER_EIGHTHS = {chr(0x2580 + i): i for i in range(1, 8)}
-SEAMLESS = "█─━"
+SEAMLESS = "█▇─━"
 DOTS = ((0, 0x01), (1, 0x02), (2, 0x04), (3, 0x40)), ((0, 0x08), (1, 0x10), (2, 0x20), (3, 0x80))
 
 
@@ -36,11 +36,13 @@ def svg(strips: Sequence[Strip], width: int, title: str = "", palette: Palette =
         for segment in strip:
             body.extend(_segment(segment, x, y, palette))
             x += cell_len(segment.text)
+    dots = sorted({char for strip in strips for char in strip.text if "\u2800" < char <= "\u28ff"})
     return "\n".join(
         (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide:g} {high:g}" role="img">',
             f"<title>{escape(title)}</title>",
             f'<rect width="100%" height="100%" rx="8" fill="{palette.ground}"/>',
+            *(["<defs>", *(_braille(ord(char) - 0x2800) for char in dots), "</defs>"] if dots else ()),
             f'<g font-family="{FONTS}" font-size="{FONT:g}">',
             *body,
             "</g>",
@@ -69,11 +71,14 @@ def _segment(segment: Segment, x: int, y: int, palette: Palette) -> Iterable[str
     size = cell_len(segment.text)
     if back is not None and back != palette.ground:
         yield f'<rect x="{left:g}" y="{top:g}" width="{size * CELL_W + 0.3:g}" height="{CELL_H:g}" fill="{back}"/>'
+    # Tall digits and areas are drawn without gaps; bars of a table stand apart.
+    area = style is not None and (style.bold or back not in {None, *palette.grounds})
     at = 0
     for run in _runs(segment.text):
         x0 = left + at * CELL_W
         at += cell_len(run)
-        shape = _shape(run[0], len(run), x0, top, fore)
+        shape = _block(run[0], len(run), x0, top, fore) if area else None
+        shape = shape or _shape(run[0], len(run), x0, top, fore)
         if shape is not None:
             yield shape
         else:
@@ -95,7 +100,7 @@ def _runs(text: str) -> Iterable[str]:
 
 
 def _drawn(char: str) -> bool:
-    return char in LEFT_EIGHTHS or char in LOWER_EIGHTHS or char in "─━▕│┤" or "\u2800" < char <= "\u28ff"
+    return char in LEFT_EIGHTHS or char in LOWER_EIGHTHS or char in "─━▕│┤▀" or "\u2800" < char <= "\u28ff"
 
 
 def _text(letters: str, x: float, y: float, fill: str, style: Style | None) -> Iterable[str]:
@@ -114,7 +119,9 @@ def _text(letters: str, x: float, y: float, fill: str, style: Style | None) -> I
 def _shape(char: str, n: int, x: float, y: float, fill: str) -> str | None:
     """A block, rule or braille character, `n` times, as a shape; None for a letter."""
     if "\u2800" < char <= "\u28ff":
-        return _braille(ord(char) - 0x2800, x, y, fill)
+        return f'<use href="#b{ord(char) - 0x2800:x}" x="{x:g}" y="{y:g}" fill="{fill}"/>'
+    if char == "▀":
+        return _block(char, n, x, y, fill)
     wide, middle = n * CELL_W, y + CELL_H / 2
     box: tuple[float, float, float, float] | None = None
     if char in LEFT_EIGHTHS:
@@ -139,13 +146,23 @@ def _shape(char: str, n: int, x: float, y: float, fill: str) -> str | None:
     return f'<rect x="{left:g}" y="{top:g}" width="{across:g}" height="{high:g}" fill="{fill}"/>'
 
 
-def _braille(bits: int, x: float, y: float, fill: str) -> str:
-    """Each dot as a quarter-high block: a filled column becomes one path."""
+def _block(char: str, n: int, x: float, y: float, fill: str) -> str | None:
+    """A full, lower or upper block to the very edges of its cell, so that neighbours join; None for others."""
+    eighths = 8 if char == "█" else 4 if char == "▀" else LOWER_EIGHTHS.get(char)
+    if eighths is None:
+        return None
+    high = CELL_H * eighths / 8
+    top = y if char == "▀" else y + CELL_H - high
+    return f'<rect x="{x:g}" y="{top:g}" width="{n * CELL_W + 0.3:g}" height="{high + 0.3:g}" fill="{fill}"/>'
+
+
+def _braille(bits: int) -> str:
+    """Each dot as a quarter-high block: defined once, used for every cell that shows it."""
     step, wide = CELL_H / 4, CELL_W / 2
     path = "".join(
-        f"M{x + column * wide + 0.4:g} {y + row * step + 0.5:g}h{wide - 0.8:g}v{step - 1:g}h-{wide - 0.8:g}z"
+        f"M{column * wide + 0.4:g} {row * step + 0.5:g}h{wide - 0.8:g}v{step - 1:g}h-{wide - 0.8:g}z"
         for column, dots in enumerate(DOTS)
         for row, bit in dots
         if bits & bit
     )
-    return f'<path d="{path}" fill="{fill}"/>'
+    return f'<path id="b{bits:x}" d="{path}"/>'

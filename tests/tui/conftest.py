@@ -1,5 +1,6 @@
 """Made-up runs, each built once."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.tui.follow import Follower
+from windtunnel.tui.view import View
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -47,3 +49,31 @@ def follow(clocks: Clocks) -> Iterator[Callable[..., Follower]]:
     yield open_
     for follower in opened:
         follower.close()
+
+
+@pytest.fixture(scope="session")
+def views(tmp_path_factory: pytest.TempPathFactory, running: Fake, failing: Fake, many: Fake) -> dict[str, View]:
+    """A run in each condition, under a clock that stands still."""
+    base, clocks = tmp_path_factory.mktemp("runs"), Clocks()
+
+    def view(folder: Path, **options: object) -> View:
+        follower = Follower.open(folder, lambda: clocks.wall, lambda: clocks.monotonic, **options)
+        try:
+            return follower.poll()
+        finally:
+            follower.close()
+
+    folder = running.write(base / "run", summary=True)
+    broken = failing.write(base / "broken", summary=True)
+    killed = running.write(base / "killed", until=40.0)
+    os.utime(killed / "events.jsonl", (clocks.wall - 75, clocks.wall - 75))
+    os.utime(killed / "run.json", (clocks.wall - 75, clocks.wall - 75))
+    return {
+        "starting": view(folder, at_s=1.2),
+        "running": view(folder, at_s=40.0),
+        "failures": view(broken, at_s=40.0),
+        "finished": view(folder),
+        "invalid": view(broken),
+        "died": view(killed),
+        "many": view(many.write(base / "many"), at_s=25.0),
+    }

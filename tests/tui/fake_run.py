@@ -1,6 +1,5 @@
-"""A run that never happened: events of a closed loop of agents, for tests and pictures.
-
-Seeded and without a clock: the same arguments give the same events. As a script it writes them in real time.
+"""A run that never happened, seeded and without a clock: the same arguments give the same events of a closed loop of
+agents, for tests and pictures. As a script it writes them in real time.
 """
 
 import heapq
@@ -347,6 +346,7 @@ class Fake:
                 "name": "windtunnel-emulator",
                 "model": "qwen3-coder-30b-a3b",
                 "version": "0.1.0",
+                "kv_tokens": 70_000 * self.agents,
                 "emulated": True,
                 "emulation": {"gpu": "H200", "calibrated": False, "unverified": ["calibration"], "error_bar": 0.2},
             },

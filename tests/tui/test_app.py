@@ -109,22 +109,69 @@ async def test_a_filter_that_matches_nobody_says_so(folder: Path, follow: Open) 
         assert isinstance(app.screen, FleetScreen)
 
 
-async def test_freezing_stops_the_table_and_not_the_header(folder: Path, follow: Open, clocks: Clocks) -> None:
+async def test_freezing_holds_everything_and_going_on_jumps_to_the_present(
+    folder: Path, follow: Open, clocks: Clocks
+) -> None:
     follower = follow(folder, at_s=30.0, speed=1.0)
     async with opened(follower) as (app, pilot):
+        was = app.view.elapsed_s
         await pilot.press("space")
-        assert "FROZEN" in text(app)
-        first = app.fleet.frame.first
-        before = text(app).splitlines()
-        clocks.monotonic += 10.0
-        app.tick()
-        await pilot.pause()
-        after = text(app).splitlines()
-        assert after[first:-1] == before[first:-1]
-        assert after[1] != before[1]
+        assert "FROZEN" in text(app).splitlines()[0]
+        assert "space go on" in text(app)
+        before = text(app)
+        for _ in range(3):
+            clocks.monotonic += 5.0
+            app.tick()
+            await pilot.pause()
+        assert text(app) == before
+        assert app.view.elapsed_s == pytest.approx(was + 15.0, abs=0.5)
+        await pilot.press("down")
+        assert app.fleet.table.cursor == 1
+        assert text(app).splitlines()[1] == before.splitlines()[1]
         await pilot.press("space")
         assert "FROZEN" not in text(app)
-        assert text(app).splitlines()[first:] != before[first:]
+        assert "00:29 / 00:45" in text(app).splitlines()[1]
+        await pilot.press("space", "escape")
+        assert not app.fleet.table.frozen
+
+
+async def test_the_map_moves_in_two_directions_shows_other_figures_and_opens_an_agent(
+    folder: Path, follow: Open
+) -> None:
+    async with opened(follow(folder, at_s=30.0)) as (app, pilot):
+        await pilot.press("m")
+        assert app.fleet.table.map == "state"
+        cells = app.fleet.frame.cells
+        await pilot.press("right", "right", "down")
+        assert app.fleet.table.cursor == 2 + cells.columns
+        await pilot.press("left", "up", "up")
+        assert app.fleet.table.cursor == 1
+        await pilot.press("s")
+        assert app.fleet.table.map == "tok/s"
+        await pilot.press("S", "S")
+        assert app.fleet.table.map == "TTFT"
+        await pilot.press("end", "right", "down")
+        assert app.fleet.table.cursor == 31
+        await pilot.press("enter")
+        assert isinstance(app.screen, AgentScreen)
+        assert "agent 32" in text(app)
+        await pilot.press("escape", "home", "m")
+        assert app.fleet.table.map == ""
+        await pilot.press("m", "escape")
+        assert app.fleet.table.map == ""
+
+
+async def test_a_click_in_the_map_selects_and_then_opens(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=30.0)) as (app, pilot):
+        await pilot.press("m")
+        frame = app.fleet.frame
+        plan = frame.cells
+        x, y = plan.label + 2 * plan.wide + 1, frame.first + plan.high
+        assert frame.agent_at(x, y) == plan.columns + 2
+        await pilot.click("#fleet", offset=(x, y))
+        assert app.fleet.table.cursor == plan.columns + 2
+        await pilot.click("#fleet", offset=(x, y))
+        assert isinstance(app.screen, AgentScreen)
 
 
 async def test_only_changed_rows_are_drawn(folder: Path, follow: Open, clocks: Clocks) -> None:

@@ -15,7 +15,7 @@ from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.tui.follow import Follower
-from windtunnel.tui.screens.fleet import Table, compose_frame
+from windtunnel.tui.screens.board import Table, compose_frame
 from windtunnel.tui.theme import Theme
 from windtunnel.tui.transcript import entries
 

@@ -15,6 +15,8 @@ from windtunnel.tui.widgets.plot import bar, trend
 
 SORTS = ("agent", "state", "session", "turn", "context", "cached", "ttft", "rate")
 """What `s` goes through; the names of the columns' keys."""
+LEAST_DOING = 10
+"""Cells below which nothing is said of what an agent does."""
 QUIET: frozenset[AgentState] = frozenset({"done", "idle", "cut"})
 
 
@@ -40,7 +42,7 @@ def columns(width: int, agents: int) -> Columns:
     wide = width >= 150
     return Columns(
         number=number,
-        session=32 if wide else 22,
+        session=32 if wide else 22 if width >= 112 else 16,
         bar=12 if wide else 8,
         context=7,
         cached=5,
@@ -139,9 +141,9 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
         (f"{rate:>{columns.rate}}{gap}", "decode" if row.rate is not None else "faint"),
     ]
     if columns.trend:
-        pieces.append((trend(row.rates, columns.trend, glyphs.levels) + gap, "faint"))
-    used = cells(tuple(pieces))
-    now = doing(row, width - used - 1, glyphs)
+        pieces.append((trend(row.rates, columns.trend, glyphs.levels) + gap, "rule" if quiet else "fill-trend"))
+    room = width - cells(tuple(pieces)) - 1
+    now = doing(row, room, glyphs) if room >= LEAST_DOING else ()
     return (*pieces, *(((text, "faint") for text, _ in now) if still and row.state != "failed" else now))
 
 

@@ -1,11 +1,18 @@
 """The engine strip: what limits the agents, from its own metrics. A dash is a figure the engine does not report."""
 
-from windtunnel.tui.figures import percent, tenths, whole
+from windtunnel.tui.figures import gigabytes, percent, tenths, whole
 from windtunnel.tui.theme import Glyphs, Line
-from windtunnel.tui.view import View
+from windtunnel.tui.view import Engine, View
 from windtunnel.tui.widgets.compose import Part, spread
 from windtunnel.tui.widgets.header import lag_part
-from windtunnel.tui.widgets.plot import gauge
+from windtunnel.tui.widgets.plot import marked
+
+
+def pressed(share: float | None, demand: float | None) -> str:
+    """The tone of the cache: how near it is to its end."""
+    if share is None:
+        return "faint"
+    return "failed" if share > 0.97 else "tool" if share > 0.85 or (demand or 0) > 1 else "prefill"
 
 
 def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
@@ -13,47 +20,77 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     engine = view.engine
     short, concluded = width < 100, bool(view.headline)
     # Means of the window have a fraction; a moment's counts have not.
-    number = tenths if concluded else whole
-    room = max(6, min(28, width // 6)) if not short else 6
-    usage = engine.kv_usage
-    tone = "bad" if usage is not None and usage > 0.97 else "warn" if usage is not None and usage > 0.85 else "prefill"
-    full, rest = gauge(usage or 0.0, room, glyphs)
+    number, size = (tenths, 4) if concluded else (whole, 3)
+    room = 6 if short else 14 if width < 150 else 28
+    usage, demand = engine.kv_usage, engine.demand
+    tone = pressed(usage, demand)
     kv: Line = (
         ("KV avg" if concluded else f"{'KV':>6}", "dim"),
         (glyphs.edges[0], "faint"),
-        (full, tone),
-        (rest, ""),
+        *marked(usage or 0.0, demand, room, glyphs, tone if usage is not None else ""),
         (glyphs.edges[1], "faint"),
-        (f" {percent(usage, glyphs.none):>4}", tone if usage is not None else "faint"),
+        (f" {percent(usage, glyphs.none):>4}", tone),
+    )
+    preempted = _pair(
+        "preempt" if short else "preempted",
+        whole(engine.preemptions, glyphs.none),
+        2,
+        "warn" if engine.preemptions else "",
     )
     left: list[Part] = [
         (0, kv),
-        (8, _pair("run" if short else "running", number(engine.running, glyphs.none), 4 if concluded else 3)),
+        (6, working_set(engine, width, glyphs)),
+        (9, _pair("run" if short else "running", number(engine.running, glyphs.none), size)),
         (
-            9,
+            10,
             _pair(
                 "wait" if short else "waiting",
                 number(engine.waiting, glyphs.none),
-                4 if concluded else 3,
+                size,
                 "warn" if engine.waiting else "",
             ),
         ),
-        (6, _pair("hit" if short else "hit rate", percent(engine.hit_ratio, glyphs.none, 1), 5)),
-        (
-            7,
-            _pair(
-                "preempt" if short else "preempted",
-                whole(engine.preemptions, glyphs.none),
-                2,
-                "warn" if engine.preemptions else "",
-            ),
-        ),
-        (2, _pair("accept", tenths(engine.accepted, glyphs.none), 3) if engine.accepted is not None else ()),
-        (3, _pair("GPU", percent(engine.gpu), 4) if engine.gpu is not None else ()),
-        (2, _pair("power", f"{engine.power_w:.0f} W", 5) if engine.power_w is not None else ()),
-        (2, _pair("memory", percent(engine.gpu_memory), 4) if engine.gpu_memory is not None else ()),
+        (7, hits(view, width, glyphs)),
+        (8, preempted),
+        (4, _pair("accept", tenths(engine.accepted, glyphs.none), 3) if engine.accepted is not None else ()),
+        (4, gpu(engine, width)),
     ]
-    return spread(left, [(5, lag_part(view, glyphs, short))], width, "   " if width >= 132 else "  ")
+    slow = (view.lag_p99_ms or 0) > 5 or bool(view.blocked)
+    return spread(
+        left, [(9 if slow else 5, lag_part(view, glyphs, width < 150))], width, "   " if width >= 150 else "  "
+    )
+
+
+def working_set(engine: Engine, width: int, glyphs: Glyphs) -> Line:
+    """The live sessions' contexts together as a share of the cache; beside it, the gauge carries a mark there."""
+    if engine.demand is None:
+        return ()
+    name = "working set " if width >= 150 else "set "
+    shown = percent(engine.demand, glyphs.none)
+    return ((name, "dim"), (f"{shown:>4}", "bad" if engine.demand > 1 else "text" if engine.demand else "faint"))
+
+
+def hits(view: View, width: int, glyphs: Glyphs) -> Line:
+    """The engine's own hit rate; of all prompts so far what it could be at most."""
+    ratio, most = view.engine.hit_ratio, view.could_be_cached
+    name = "hit " if width < 150 else "hit rate "
+    line: Line = ((name, "dim"), (f"{percent(ratio, glyphs.none, 1):>5}", "faint" if ratio is None else "text"))
+    if width >= 150 and most is not None:
+        line = (*line, (f" (expected {percent(most, glyphs.none, 1)})", "dim"))
+    return line
+
+
+def gpu(engine: Engine, width: int) -> Line:
+    """Load, power and memory, as far as they are known."""
+    used, total = engine.memory, engine.memory_total
+    memory = "" if used is None else f"{gigabytes(used)} of {gigabytes(total)} GB" if total else f"{gigabytes(used)} GB"
+    parts = (
+        (percent(engine.gpu) if engine.gpu is not None else "", 4),
+        (f"{engine.power_w:.0f} W" if engine.power_w is not None else "", 5),
+        (memory if width >= 132 else "", 0),
+    )
+    shown = "  ".join(f"{text:>{size}}" for text, size in parts if text)
+    return (("GPU ", "dim"), (shown, "text")) if shown else ()
 
 
 def _pair(name: str, value: str, width: int, tone: str = "") -> Line:

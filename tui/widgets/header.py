@@ -1,11 +1,17 @@
 """The top of the screen: what runs, where it stands, how fast it is, and whether the result counts."""
 
+import math
+from typing import Literal
+
 from windtunnel.agents.events import AgentState
 from windtunnel.tui.figures import clock, count, millis, percent, plural, tenths, whole
 from windtunnel.tui.theme import Glyphs, Line
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.compose import Part, cells, cut, spread
+from windtunnel.tui.widgets.plot import bar
 
+Kind = Literal["line", "strip", "grid"]
+"""Shape of the band of pictures below the header: the more it says, the less is said here."""
 ENDED: tuple[AgentState, ...] = ("done", "failed", "cut")
 ENDINGS = {
     "completed": ("done", "completed"),
@@ -52,13 +58,14 @@ def speed_part(view: View) -> Part:
     return (4, ((view.speed, "dim"),) if view.speed else ())
 
 
-def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
+def title_line(view: View, width: int, glyphs: Glyphs, *, frozen: bool = False) -> Line:
     wide = width >= 100
     # The badge says what the engine is where there is no room to say it twice.
     named = view.engine_name if wide or not view.emulated else ""
     machine = glyphs.separator.join(s for s in (named, view.model, view.hardware) if s)
     bar = f"{'±' if glyphs.name == 'unicode' else '+-'}{view.error_bar} " if view.error_bar else ""
     right: list[Part] = [
+        (0, ((" FROZEN ", "frozen"),) if frozen else ()),
         (0, ((f" EMULATED {bar}", "emulated"),) if view.emulated else ()),
         speed_part(view),
         (0, validity(view, glyphs, max(16, width // 3))),
@@ -75,7 +82,9 @@ def title_line(view: View, width: int, glyphs: Glyphs) -> Line:
 
 
 def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
-    """`steady 02:41 / 05:00`: time in the measured window where its length is known, else since the start."""
+    """`steady 02:41 / 05:00  left 02:19`: time in the measured window where its length is known, else since the start,
+    and how much of what ends the run is done.
+    """
     if view.ending is not None:
         tone, word = ENDINGS[view.ending]
         mark = glyphs.states["done" if tone == "done" else "failed" if tone == "failed" else "cut"]
@@ -85,30 +94,110 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
         return (*state, (f"  {clock(view.elapsed_s)}", "strong"))
     tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
     word = "recording" if view.recording else {"warmup": "warm-up"}.get(view.phase, view.phase)
-    size = 10 if width >= 100 else len(word) + 1
+    wide = width >= 100
+    size = 10 if wide else len(word) + 1
+    named: Line = ((f"{word:<{size}}", f"{tone} bold"),)
     if view.phase == "steady" and view.total_s:
-        return (
-            (f"{word:<{size}}", f"{tone} bold"),
-            (f"{clock(view.phase_s)}{' / ' if width >= 100 else '/'}{clock(view.total_s)}", "strong"),
-        )
-    return ((f"{word:<{size}}", f"{tone} bold"), (clock(view.elapsed_s), "strong"))
+        share = (view.phase_s or 0.0) / view.total_s
+        gap = " / " if wide else "/"
+        times: Line = ((f"{clock(view.phase_s)}{gap}{clock(view.total_s)}", "strong"), *_left(view))
+        return (*named, *_way(share, width, glyphs), *times)
+    done: Line = ()
+    if view.goal is not None:
+        n, of, what = view.goal
+        done = (("  ", ""), (f"{n:>{len(str(of))}}", "strong"), (f" of {of} {what}", "dim"))
+        return (*named, *_way(n / of, width, glyphs), (clock(view.elapsed_s), "strong"), *done, *_left(view))
+    return (*named, (clock(view.elapsed_s), "strong"))
+
+
+def _way(share: float, width: int, glyphs: Glyphs) -> Line:
+    """How far the run is, where there is room for a bar."""
+    if width < 132:
+        return ()
+    full, rest = bar(share, 10 if width < 160 else 20, glyphs)
+    return ((full, "good"), (rest, "rule"), ("  ", ""))
+
+
+def _left(view: View) -> Line:
+    if view.left_s is None:
+        return ()
+    return (("  left ", "dim"), (f"{'' if view.left_sure else '~'}{clock(math.ceil(view.left_s))}", "strong"))
 
 
 def pair(name: str, value: str, tone: str = "strong") -> Line:
     return ((f"{name} ", "dim"), (value, tone))
 
 
-def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
-    """Phase, time, tokens per second, and where the agents are."""
+def status_line(view: View, width: int, glyphs: Glyphs, kind: Kind = "line") -> Line:
+    """Phase and time; then, as far as the band below does not say it, tokens per second and where the agents are."""
+    if view.ending == "died":
+        silence = f" for {clock(view.silent_s)}" if view.silent_s is not None else ""
+        text = f"no sign of life{silence} and no summary: the run was killed. What it wrote is shown."
+        return spread(
+            [(0, ((" DIED ", "alarm"), (f" {clock(view.elapsed_s)}", "strong"))), (0, ((text, "bad"),))], [], width
+        )
+    phase = phase_part(view, width, glyphs)
+    if view.reading:
+        return spread(
+            [(0, (("reading  ", "prefill bold"), (clock(view.elapsed_s), "strong"))), (1, ((READING, "dim"),))],
+            [],
+            width,
+        )
+    if view.phase in {"starting", "preparing"} and view.note and view.ending is None:
+        return spread([(0, phase), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))], [], width)
+    gap = "   " if width >= 132 else "  "
+    right: Line = _sessions(view, width)
+    if kind == "grid":
+        return spread([(0, phase), (2, _note(view, width, glyphs))], [(8, right)], width, gap)
+    if kind == "line" or width < 100:
+        right = _where(view, width, glyphs) if view.ending is None else _mean(view, glyphs)
+    figures = (
+        [(9, _rate(view, width, glyphs))] if kind == "line" else [(9, _flight(view, glyphs))] if width >= 100 else []
+    )
+    return spread(
+        [(0, phase), *figures, (4, _reading(view, width, glyphs)), *_cached(view, width, glyphs)],
+        [(8, right)],
+        width,
+        gap,
+    )
+
+
+def _note(view: View, width: int, glyphs: Glyphs) -> Line:
+    return ((cut(view.note, max(20, width // 3), glyphs.ellipsis), "dim"),) if view.note and view.ending is None else ()
+
+
+def _rate(view: View, width: int, glyphs: Glyphs) -> Line:
     about = "" if view.parsed else "~"
-    wide, middle = width >= 132, width >= 100
+    middle = width >= 100
     unit = " tok/s out" if middle else " tok/s"
-    rate: Line = ((f"{about + whole(view.out_rate, glyphs.none):>{6 if middle else 5}}", "strong"), (unit, "dim"))
-    reading: Line = ((f"{count(view.in_rate, glyphs.none):>5}", "text"), (" tok/s in" if wide else " in", "dim"))
+    return ((f"{about + whole(view.out_rate, glyphs.none):>{6 if middle else 5}}", "strong"), (unit, "dim"))
+
+
+def _reading(view: View, width: int, glyphs: Glyphs) -> Line:
+    unit = " tok/s in" if width >= 132 else " in"
+    return ((f"{count(view.in_rate, glyphs.none):>5}", "text"), (unit, "dim"))
+
+
+def _cached(view: View, width: int, glyphs: Glyphs) -> list[Part]:
     cached: Line = (("cached ", "dim"), (f"{percent(view.cached, glyphs.none, 1):>5}", "text"))
-    ceiling: Line = (*cached, (f" (could be {percent(view.could_be_cached, glyphs.none, 1)})", "dim"))
-    gap, size = ("  ", 3) if middle else (" ", 2)
-    where: Line = (
+    if width < 118 or view.could_be_cached is None:
+        return [(5, cached)]
+    possible = " possible" if width >= 132 else ""
+    return [(5, (*cached, (f" of {percent(view.could_be_cached, glyphs.none, 1):>5}{possible}", "dim")))]
+
+
+def _flight(view: View, glyphs: Glyphs) -> Line:
+    """How many calls are in flight; after the end, the window's mean."""
+    if view.ending is not None:
+        return _mean(view, glyphs)
+    tone = "decode bold" if view.in_flight else "faint"
+    return (("in flight ", "dim"), (f"{_agents(view.in_flight, glyphs):>{len(str(max(10, view.agents)))}}", tone))
+
+
+def _where(view: View, width: int, glyphs: Glyphs) -> Line:
+    """Calls in flight, agents in a tool, agents that wait."""
+    gap, size = ("  ", 3) if width >= 100 else (" ", 2)
+    return (
         ("in flight ", "dim"),
         (f"{_agents(view.in_flight, glyphs):>{size}}", "decode bold" if view.in_flight else "faint"),
         (f"{gap}tool ", "dim"),
@@ -116,24 +205,18 @@ def status_line(view: View, width: int, glyphs: Glyphs) -> Line:
         (f"{gap}wait ", "dim"),
         (f"{_agents(view.waiting, glyphs):>{size}}", "wait bold" if view.waiting else "faint"),
     )
-    if view.ending == "died":
-        silence = f" for {clock(view.silent_s)}" if view.silent_s is not None else ""
-        text = f"no sign of life{silence} and no summary: the run was killed. What it wrote is shown."
-        return spread(
-            [(0, ((" DIED ", "alarm"), (f" {clock(view.elapsed_s)}", "strong"))), (0, ((text, "bad"),))], [], width
-        )
-    left: list[Part] = [
-        (0, phase_part(view, width, glyphs)),
-        (9, rate),
-        (4, reading),
-        (5, ceiling if width >= 118 and view.could_be_cached is not None else cached),
-    ]
-    if view.reading:
-        left = [(0, (("reading  ", "prefill bold"), (clock(view.elapsed_s), "strong"))), (1, ((READING, "dim"),))]
-    elif view.phase in {"starting", "preparing"} and view.note and view.ending is None:
-        left = [(0, phase_part(view, width, glyphs)), (1, ((cut(view.note, width - 40, glyphs.ellipsis), "dim"),))]
-    return spread(
-        left, [(8, where)] if view.ending is None else [(8, _mean(view, glyphs))], width, "   " if wide else "  "
+
+
+def _sessions(view: View, width: int) -> Line:
+    """Sessions that ended."""
+    size = len(str(view.agents or 10)) if width >= 100 else 1
+    return (
+        ("done ", "dim"),
+        (f"{view.done:>{size}}", "good" if view.done else "faint"),
+        ("  failed ", "dim"),
+        (f"{view.failed:>{size}}", "bad" if view.failed else "faint"),
+        ("  cut ", "dim"),
+        (f"{view.cut:>{size}}", "cut" if view.cut else "faint"),
     )
 
 

@@ -1,10 +1,10 @@
-"""A zero-based graph in braille: two samples a cell, four levels a row.
+"""Zero-based graphs in braille: two samples a cell, four levels a row.
 
 Textual's Sparkline scales from the smallest to the largest value, so that a steady 800 tokens/s fills its whole height;
 here the axis starts at zero and its top is a round number that only moves when it has to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from windtunnel.tui.figures import ceiling, count
@@ -16,6 +16,7 @@ RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 AXIS = 7
 """Cells of the axis labels."""
 ASCII_LEVELS = " .:|#"
+BEYOND = ">"
 
 
 def braille_rows(
@@ -56,34 +57,64 @@ def _cells(floor: int, braille: bool) -> dict[tuple[int, int], str]:
     return out
 
 
+def spans(n: int, cells: int, whole: bool) -> list[tuple[int, int]]:
+    """Which of `n` values each cell shows, as [first, last).
+
+    A graph grows from the left, one value a cell. When it is full it moves on, until there are twice as many values:
+    then all are seen again, two a cell, and so on: at least half of the run is always seen and what was drawn keeps
+    its shape. `whole`: nothing is added any more, and everything is spread over all cells.
+    """
+    if whole and n:
+        return [(i * n // cells, max(i * n // cells + 1, (i + 1) * n // cells)) for i in range(cells)]
+    size = 1
+    while 2 * size * cells <= n:
+        size *= 2
+    last = -(-n // size)
+    return [(i * size, min(n, (i + 1) * size)) for i in range(max(0, last - cells), last)]
+
+
+def fitted(values: Sequence[float | None], cells: int, whole: bool) -> list[float | None]:
+    """Two dots for each cell that shows something; a dot of several values is the mean of those there are."""
+    dots: list[float | None] = []
+    for first, last in spans(len(values), cells, whole):
+        middle = (first + last) // 2
+        for part in (values[first : max(middle, first + 1)], values[min(middle, last - 1) : last]):
+            known = [v for v in part if v is not None]
+            dots.append(sum(known) / len(known) if known else None)
+    return dots
+
+
+@lru_cache(maxsize=16)
 def graph(
-    values: tuple[float | None, ...], width: int, height: int, glyphs: Glyphs, unit: str = "tok/s"
+    values: tuple[float | None, ...],
+    width: int,
+    height: int,
+    glyphs: Glyphs,
+    unit: str = "tok/s",
+    tone: str = "graph",
+    top: float | None = None,
+    label: Callable[[float], str] = count,
+    whole: bool = False,
 ) -> tuple[Line, ...]:
     """Axis and curve, `width` x `height` cells in all: the top's value, the unit, and zero at the axis.
 
-    It grows from the left, one cell a value; when that is full, two values share a cell; then it scrolls.
+    `top` fixes the axis; else it is the next round number. `whole`: the run is over. Cached: the values change once a
+    second.
     """
-    return _graph(values, width, height, unit, glyphs.tick, glyphs.braille)
-
-
-@lru_cache(maxsize=4)
-def _graph(
-    values: tuple[float | None, ...], width: int, height: int, unit: str, tick: str, braille: bool
-) -> tuple[Line, ...]:
-    """Cached: the series changes once a second."""
     inner = max(1, width - AXIS - 1)
-    wide = len(values) <= inner
-    shown = [v for v in values for _ in range(2)] if wide else list(values[-2 * inner :])
-    top = ceiling(max((v for v in shown if v is not None), default=0.0))
-    rows = braille_rows([*shown, *([None] * (2 * inner - len(shown)))], inner, height, top, braille=braille)
+    shown = fitted(values, inner, whole)
+    upper = top if top is not None else ceiling(max((v for v in shown if v is not None), default=0.0))
+    blank = [None] * (2 * inner - len(shown))
+    rows = braille_rows([*shown, *blank], inner, height, upper, braille=glyphs.braille)
     labels = [""] * height
     labels[-1] = "0"
-    if any(shown):
-        labels[0] = count(top)
+    if top is not None or any(shown):
+        labels[0] = label(upper)
     if height >= 3:
         labels[1] = unit
     return tuple(
-        ((f"{label:>{AXIS}}", "dim"), (tick, "faint"), (row, "graph")) for label, row in zip(labels, rows, strict=True)
+        ((f"{text:>{AXIS}}", "dim"), (glyphs.tick, "faint"), (row, tone))
+        for text, row in zip(labels, rows, strict=True)
     )
 
 
@@ -112,3 +143,16 @@ def gauge(share: float, width: int, glyphs: Glyphs) -> tuple[str, str]:
     whole, part = divmod(eighths, 8)
     text = glyphs.eighths[8] * whole + (glyphs.eighths[part] if part and whole < width else "")
     return text, " " * (width - len(text))
+
+
+def marked(share: float, mark: float | None, width: int, glyphs: Glyphs, tone: str) -> Line:
+    """A gauge with a second mark on it: one beyond the end stands in the last cell and points out of it."""
+    full, rest = gauge(share, width, glyphs)
+    text = full + rest
+    if mark is None:
+        return ((full, tone), (rest, ""))
+    at = max(0, min(width - 1, int(mark * width)))
+    sign, colour = (BEYOND, "bad") if mark > 1 else (glyphs.axis, "strong")
+    left, right = text[:at], text[at + 1 :]
+    ground = f" on-{tone}" if text[at] == glyphs.eighths[8] and tone else ""
+    return ((left, tone), (sign, colour + ground), (right, tone))

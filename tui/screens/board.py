@@ -1,0 +1,245 @@
+"""What the fleet screen shows: header, pictures, and all agents as a table or as a map. Pure functions."""
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from windtunnel.tui.screens.heat import Plan, heat_head, heat_lines, legend_line, plan
+from windtunnel.tui.theme import Line, Theme
+from windtunnel.tui.view import Row, View
+from windtunnel.tui.widgets.agents import arranged, columns, head, row_line
+from windtunnel.tui.widgets.band import Shape, band_lines, shape
+from windtunnel.tui.widgets.compose import Part, clip, cut, spread
+from windtunnel.tui.widgets.engine import engine_line
+from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
+
+NARROWEST = 80
+"""Columns that everything is made for; on fewer, lines are cut at their right end."""
+MAP_BAND_HEIGHT = 34
+"""Rows of a screen from which on the map leaves room for the pictures."""
+
+
+class Table(Struct, frozen=True):
+    """What the user asked of the screen."""
+
+    sort: str = "agent"
+    backwards: bool = False
+    pattern: str = ""
+    """Regular expression over a row's words; a leading `!` keeps the rows that do not match."""
+    cursor: int = 0
+    """Agent under the cursor."""
+    top: int = 0
+    """First shown position; of the map, its first row of cells."""
+    frozen: bool = False
+    map: str = ""
+    """What the map shows; empty for the table."""
+
+
+class Frame(Struct, frozen=True):
+    """A whole screen, and where its agents are."""
+
+    lines: tuple[Line, ...]
+    marked: int | None
+    first: int
+    """Screen line of the table's first row, or the map's."""
+    shown: tuple[int, ...]
+    """Agents in the table's visible rows, or in the map's visible cells."""
+    order: tuple[int, ...]
+    """All agents that the filter lets through, in order."""
+    table: Table
+    """The table with cursor and top moved to where they are valid."""
+    cells: Plan | None = None
+    """Of the map."""
+
+    def agent_at(self, x: int, y: int) -> int | None:
+        """The agent drawn at a cell of the screen."""
+        row = y - self.first
+        position = row if self.cells is None else self.cells.at(x, row) if row >= 0 else None
+        return self.shown[position] if position is not None and 0 <= position < len(self.shown) else None
+
+
+def matcher(pattern: str) -> tuple[re.Pattern[str], bool]:
+    """The filter's expression and whether it is inverted. What is no regular expression is taken literally."""
+    inverted = pattern.startswith("!")
+    text = pattern[1:] if inverted else pattern
+    try:
+        return re.compile(text, re.IGNORECASE), inverted
+    except re.error:
+        return re.compile(re.escape(text), re.IGNORECASE), inverted
+
+
+def kept(rows: Sequence[Row], pattern: str) -> list[Row]:
+    if pattern in {"", "!"}:
+        return list(rows)
+    expression, inverted = matcher(pattern)
+    return [r for r in rows if bool(expression.search(words(r))) != inverted]
+
+
+def words(row: Row) -> str:
+    """What the filter looks at: number, state, session, trace, tool or reason."""
+    miss = "miss" if row.missed else ""
+    return f"{row.agent + 1:02d} {row.state} {row.title} {row.trace} {row.doing.label} {row.doing.text} {miss}"
+
+
+def compose_frame(
+    view: View,
+    table: Table,
+    width: int,
+    height: int,
+    look: Theme,
+    *,
+    footer: bool = True,
+    aside: Line = (),
+) -> Frame:
+    """The screen's lines. A pure function: the same view, table and size give the same lines."""
+    lines = header_lines(view, table, width, height, look)
+    room = max(1, height - len(lines) - 1 - (1 if footer else 0))
+    body = _map if table.map else _rows
+    frame = body(view, table, width, room, look, lines)
+    lines = [*frame.lines, *([()] * (height - len(frame.lines) - (1 if footer else 0)))]
+    if footer:
+        lines.append(footer_line(view, table, width, aside))
+    if width < NARROWEST:
+        lines = [clip(line, width) for line in lines]
+    return replace(frame, lines=tuple(lines[:height]))
+
+
+def header_lines(view: View, table: Table, width: int, height: int, look: Theme) -> list[Line]:
+    """Everything above the agents."""
+    glyphs = look.glyphs
+    why = [why_line(view, width, glyphs)] if (view.why or view.failures) and view.ending != "died" else []
+    results = result_lines(view, width, glyphs, 2) if view.headline else []
+    form = _shape(view, table, width, height, 5 + len(why) + len(results))
+    lines = [title_line(view, width, glyphs, frozen=table.frozen)]
+    lines += [status_line(view, width, glyphs, form.kind), *why, *results]
+    if form.rows:
+        lines += band_lines(view, width, form, look)
+    if not table.map and (form.kind == "line" or width < 100):
+        lines.append(agents_line(view, width, glyphs, look.colour))
+    return [*lines, engine_line(view, width, glyphs)]
+
+
+def _shape(view: View, table: Table, width: int, height: int, fixed: int) -> Shape:
+    """The band above a table; above a map it is low, or gives way to the cells."""
+    if width < 100:
+        fixed += 1
+    form = shape(width, height, max(view.agents or len(view.rows), 8), fixed)
+    if not table.map:
+        return form
+    return Shape(kind="line", rows=0) if height < MAP_BAND_HEIGHT else Shape(kind="strip", rows=min(form.rows, 3))
+
+
+def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: Sequence[Line]) -> Frame:
+    """The agents as a table, in the user's order."""
+    order = arranged(kept(view.rows, table.pattern), table.sort, table.backwards)
+    position = next((i for i, r in enumerate(order) if r.agent == table.cursor), 0)
+    cursor = order[position].agent if order else table.cursor
+    top = max(0, min(table.top, position, len(order) - room))
+    top = max(top, position - room + 1)
+    shown = order[top : top + room]
+    spec = columns(width, max(view.agents, len(view.rows)))
+    right = _aside(view, table, top, len(shown), len(order))
+    lines = [*above, head(spec, table.sort, table.backwards, width, look.glyphs, right)]
+    first = len(lines)
+    lines += [row_line(row, spec, width, look.glyphs, still=view.ending is not None) for row in shown]
+    if not shown:
+        lines += _empty(view, table, width)
+    return Frame(
+        lines=tuple(lines),
+        marked=first + position - top if shown else None,
+        first=first,
+        shown=tuple(r.agent for r in shown),
+        order=tuple(r.agent for r in order),
+        table=replace(table, top=top, cursor=cursor),
+    )
+
+
+def _map(view: View, table: Table, width: int, room: int, look: Theme, above: Sequence[Line]) -> Frame:
+    """The agents as cells, in their lanes' order, with the agent under the cursor in full below them."""
+    glyphs, rows = look.glyphs, view.rows
+    through = kept(rows, table.pattern)
+    height = max(1, room - 2)
+    form = plan(len(rows), width, height)
+    position = next((i for i, r in enumerate(rows) if r.agent == table.cursor), 0)
+    cursor = rows[position].agent if rows else table.cursor
+    at, fit = position // form.columns, max(1, height // form.high)
+    top = max(0, min(table.top, at, form.rows - fit))
+    top = max(top, at - fit + 1)
+    shown = rows[top * form.columns : (top + fit) * form.columns]
+    lines = [*above, heat_head(table.map, width, _aside(view, table, top * form.columns, len(shown), len(rows)))]
+    first = len(lines)
+    cells = heat_lines(rows, frozenset(r.agent for r in through), table.map, cursor, top, height, form, glyphs)
+    lines += cells if rows else _empty(view, table, width)[:height]
+    lines += [()] * (first + height - len(lines))
+    if rows:
+        spec = columns(width, max(view.agents, len(rows)))
+        lines.append(row_line(rows[position], spec, width, glyphs, still=view.ending is not None))
+        lines.append(legend_line(view, table.map, width, glyphs))
+    return Frame(
+        lines=tuple(lines),
+        marked=first + height if rows else None,
+        first=first,
+        shown=tuple(r.agent for r in shown),
+        order=tuple(r.agent for r in through),
+        table=replace(table, top=top, cursor=cursor),
+        cells=form,
+    )
+
+
+def _aside(view: View, table: Table, top: int, shown: int, total: int) -> Line:
+    """At the right of the table's head: the filter, and which part of the rows is shown."""
+    out: list[tuple[str, str]] = []
+    if table.pattern:
+        of = len(kept(view.rows, table.pattern)) if table.map else total
+        out.append((f" /{cut(table.pattern, 20)}/ {of} of {view.agents or len(view.rows)}", "key"))
+    if shown < total:
+        out.append((f" {top + 1}-{top + shown} of {total}", "head"))
+    if out:
+        out.append((" ", "head"))
+    return tuple(out)
+
+
+def _empty(view: View, table: Table, width: int) -> list[Line]:
+    if table.pattern and view.rows:
+        text = f"no agent matches {table.pattern!r}: / changes the filter, escape clears it"
+    elif view.ending is not None:
+        text = "no agent ever started"
+    else:
+        text = view.note or "waiting for the first agent"
+    return [(), (("  ", ""), (cut(text, width - 4), "dim"))]
+
+
+def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
+    keys = [
+        (9, "enter", "open"),
+        (6, "/", "filter"),
+        (7, "s", "show" if table.map else "sort"),
+        (6, "m", "table" if table.map else "map"),
+        (4, "t", "timeline"),
+        (5, "space", "go on" if table.frozen else "freeze"),
+        (3, "p", "picture"),
+        (8, "?", "help"),
+        (9, "q", "quit" if view.ending is None else "close"),
+    ]
+    parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]
+    right: list[Part] = [(1, ((view.run, "faint"),))] if width >= 100 else []
+    if aside:
+        right = [(0, clip(aside, width - 4))]
+    return spread(parts, right, width, "   " if width >= 100 else "  ")
+
+
+def paced(rows: tuple[Row, ...], shown: tuple[Row, ...], beat: int) -> tuple[Row, ...]:
+    """Rows that only wrote on are shown every second time, in turns: half the work, and no change of state is late."""
+    if len(rows) != len(shown):
+        return rows
+    return tuple(
+        old if (new.agent + beat) % 2 and old.state == new.state and _wrote_on(old, new) else new
+        for old, new in zip(shown, rows, strict=True)
+    )
+
+
+def _wrote_on(old: Row, new: Row) -> bool:
+    """Whether nothing but the text, the tokens so far and the speed of a call has changed."""
+    return new.state == "decode" and replace(new, rate=old.rate, doing=old.doing, context=old.context) == old
