@@ -188,11 +188,10 @@ def _figures(summary: Summary) -> str:
 
 
 def _steps(outcome: Outcome) -> str:
-    """A row for each step; where the page is narrow its cells stand below each other with the metrics' names."""
+    """A block for each step, its metrics in as many columns as there is room for: a row of eight is too wide to read."""
     metrics = list(outcome.steps[0].metrics) if outcome.steps else []
-    top = "".join(f"<th>{escape(cell)}</th>" for cell in ("step", *metrics))
     rows = "".join(f"<tr>{_step_row(step, metrics)}</tr>" for step in outcome.steps)
-    return f'<div class="scroll"><table class="steps"><thead><tr>{top}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return f'<table class="steps"><tbody>{rows}</tbody></table>'
 
 
 def _step_row(step: StepOutcome, metrics: Sequence[str]) -> str:
