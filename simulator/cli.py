@@ -24,6 +24,7 @@ from windtunnel.simulator.cli_report import report
 from windtunnel.simulator.cli_traces_make import fit, synth, validate
 from windtunnel.simulator.cli_validate import calibrate
 from windtunnel.simulator.cli_validate import validate as validate_emulator
+from windtunnel.simulator.cli_view import view
 from windtunnel.simulator.cli_why import why
 from windtunnel.traces.errors import UsageError, WindtunnelError
 
@@ -80,31 +81,6 @@ def _execute(flags: dict[str, Any], *, as_json: bool, screen: bool, exit_when_do
     from windtunnel.simulator.run.run import execute
 
     return execute(config, as_json=as_json, screen=screen, exit_when_done=exit_when_done)
-
-
-@cli.command()
-@click.argument("run_dir", type=click.Path(path_type=Path))
-@click.option("--plain", is_flag=True, help="The summary instead of the screen; of a live run a line a second first.")
-@click.option("--json", "as_json", is_flag=True, help="Print summary.json.")
-@click.option("--theme", type=click.Choice(["dark", "light", "okabe-ito"]), help="Default: WINDTUNNEL_THEME, or dark.")
-@click.option("--web", is_flag=True, help="Show it in this machine's browsers; prints the address.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --web (default: any free one).")
-def view(run_dir: Path, plain: bool, as_json: bool, theme: str | None, web: bool, port: int) -> None:
-    """Open a run folder: running, finished, or left by a run that died."""
-    from windtunnel.simulator.results.store import RunFolder
-    from windtunnel.simulator.run.viewer import terminal
-
-    folder = RunFolder.open(run_dir)
-    if web or (terminal() and not plain and not as_json):
-        command = [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--mode", "view"]
-        command += ["--theme", theme] if theme is not None else []
-        command += ["--web", "--port", str(port)] if web else []
-        os.execv(sys.executable, command)  # noqa: S606 - the viewer takes this process's place
-    from windtunnel.simulator.view import follow_run, print_run
-
-    if plain and not as_json:
-        follow_run(folder)
-    print_run(folder, as_json=as_json)
 
 
 @cli.command(name="import")
@@ -208,6 +184,7 @@ cli.add_command(diagnose)
 cli.add_command(engines)
 cli.add_command(record)
 cli.add_command(report)
+cli.add_command(view)
 cli.add_command(why)
 cli.add_command(calibrate)
 cli.add_command(validate_emulator)

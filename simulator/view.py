@@ -2,13 +2,16 @@
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from windtunnel.agents.events import Event, Phase
+from windtunnel.simulator.experiments.kept import holds_runs, is_experiment, read_outcome
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
+from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
@@ -26,6 +29,36 @@ class _Lines(PlainProgress):
         super().__call__(event)
         if isinstance(event, Phase) and self.enabled:
             say(f"{event.t / 1e9:7.1f} s  {event.phase}{': ' if event.note else ''}{event.note or ''}", self._stream)
+
+
+def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
+    """What these paths ask for; UsageError for what is neither a run, nor an experiment, nor a folder."""
+    if not paths:
+        return "runs"
+    if len(paths) == 1 and paths[0].is_dir() and not (paths[0] / RUN_FILE).exists():
+        if is_experiment(paths[0]):
+            return "comparison"
+        if holds_runs(paths[0]):
+            return "runs"
+        raise UsageError(f"{paths[0]} is no run folder: it has no {RUN_FILE}, and there are no runs in it")
+    for path in paths:
+        RunFolder.open(path)
+    return "run" if len(paths) == 1 else "comparison"
+
+
+def print_comparison(paths: Sequence[Path], *, as_json: bool) -> None:
+    """What an experiment came to, or what `compare` says of the runs."""
+    from windtunnel.simulator.experiments import table
+    from windtunnel.simulator.experiments.folders import group
+    from windtunnel.simulator.experiments.metrics import chosen
+    from windtunnel.simulator.experiments.outcome import assess
+
+    outcome = (
+        read_outcome(paths[0])
+        if len(paths) == 1
+        else assess(group(paths), chosen(()), name="comparison of run folders")
+    )
+    print(msgspec.json.encode(outcome).decode() if as_json else table.render(outcome).rstrip("\n"))
 
 
 def follow_run(

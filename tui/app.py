@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
@@ -9,20 +10,27 @@ from typing import Any, ClassVar, Literal, Protocol
 from msgspec.structs import replace
 from textual.app import App
 from textual.binding import Binding, BindingType
+from textual.driver import Driver
 from textual.screen import ModalScreen, Screen
 
+from windtunnel.tui.follow import Follower
 from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
 from windtunnel.tui.picture import svg
 from windtunnel.tui.screens.agent import AgentScreen
+from windtunnel.tui.screens.compare import CompareScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.help import HelpScreen
 from windtunnel.tui.screens.leave import Answer, LeaveScreen
 from windtunnel.tui.screens.palette import Command, PaletteScreen, commands
+from windtunnel.tui.screens.runs import RunsScreen
+from windtunnel.tui.screens.timeline import TimelineScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story
+from windtunnel.tui.trips import NoRun, Trips
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.header import closing
 from windtunnel.tui.widgets.lines import Lines
+from windtunnel.tui.window import Place, Window
 
 STOP, DETACH = 0, 3
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
@@ -36,6 +44,8 @@ LINGER_S = 8.0
 """How long the result stays with --exit-when-done."""
 MESSAGE_S = 5.0
 Mode = Literal["watch", "view"]
+FULL = FleetScreen | AgentScreen | TimelineScreen | RunsScreen | CompareScreen
+"""Screens that show something which changes; the others are laid over them."""
 
 
 class Source(Protocol):
@@ -49,8 +59,21 @@ class Source(Protocol):
         """Between two polls: reads a little more of what there is; False when there is no more."""
         ...
 
-    def story(self, agent: int) -> Story:
-        """One agent's session so far."""
+    def story(self, agent: int, at: int | None = None) -> Story:
+        """An agent's session so far, or the one it had at a moment (ms since the run's origin)."""
+        ...
+
+    @property
+    def agents(self) -> int:
+        """Lanes so far."""
+        ...
+
+    def span(self) -> tuple[int, int]:
+        """When the run began and what the latest moment is, ms since its origin."""
+        ...
+
+    def window(self, place: Place, cursor: int | None) -> Window:
+        """A stretch of the timeline, and the engine at the cursor (ms since the run's origin; None is now)."""
         ...
 
 
@@ -75,23 +98,35 @@ class Viewer(App[int]):
         Binding("question_mark", "help", "help"),
         Binding("p", "picture", "picture"),
         Binding("T", "theme", "next theme"),
+        Binding("t", "timeline", "timeline"),
+        Binding("c", "compare", "compare this run with another one"),
+        Binding("r", "runs", "past runs"),
+        Binding("left_square_bracket", "speed(-1)", "replay slower"),
+        Binding("right_square_bracket", "speed(1)", "replay faster; a finished run from its start"),
+        Binding("space", "pause", "replay: stand still, go on"),
+        Binding("left,comma", "seek(-1)", "replay: back"),
+        Binding("right,full_stop", "seek(1)", "replay: forth"),
         Binding("ctrl+p", "palette", "commands", priority=False),
     ]
     CSS = "Screen.plain { background: ansi_default; }" + "".join(map(grounds, NAMES))
 
     def __init__(
         self,
-        source: Source,
+        source: Source | None,
         look: Theme,
         mode: Mode = "watch",
         *,
+        first: Callable[[Trips], Screen[Any]] | None = None,
+        wall: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        whole: bool = False,
         exit_when_done: bool = False,
         tick_s: float = TICK_S,
         pictures: Path | None = None,
         stamp: Callable[[], str] = lambda: "picture",
     ) -> None:
         super().__init__(ansi_color=None if look.colour else True)
-        self.source = source
+        self.source: Source = NoRun() if source is None else source
         self.look = look
         self.mode: Mode = mode
         self.exit_when_done = exit_when_done
@@ -100,18 +135,30 @@ class Viewer(App[int]):
         self.stamp = stamp
         self.view = View()
         self.fleet = FleetScreen(look)
+        self.trips = Trips(self, wall, monotonic, whole=whole)
+        self.first = first
+        """Makes the screen to begin with, where that is not the fleet of the source."""
         self.reads_on = False
         self.ticks_after_end = 0
         self.hear_signals = False
         self.message: Line = ()
         self.message_ticks = 0
 
+    def get_driver_class(self) -> type[Driver]:
+        """On a terminal Textual's own driver sends every colour with every word: two thirds of all bytes."""
+        chosen = super().get_driver_class()
+        if chosen.__name__ != "LinuxDriver":
+            return chosen
+        from windtunnel.tui.frugal import FrugalDriver
+
+        return FrugalDriver
+
     def on_mount(self) -> None:
         if self.hear_signals:
             loop = asyncio.get_running_loop()
             for number in SIGNALS:
                 loop.add_signal_handler(number, self.exit, SIGNALLED + number)
-        self._push(self.fleet)
+        self._push(self.fleet if self.first is None else self.first(self.trips))
         self.tick()
         if self.tick_s > 0:
             self.set_interval(self.tick_s, self.tick)
@@ -144,9 +191,13 @@ class Viewer(App[int]):
     def show(self) -> None:
         """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, FleetScreen | AgentScreen):
+            if isinstance(screen, FULL):
                 screen.update_view(self.view, self.aside)
                 return
+
+    def put(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
+        """A screen over what is shown."""
+        self._push(screen, then)
 
     def _push(self, screen: Screen[Any], then: Callable[[Any], None] | None = None) -> None:
         screen.add_class(self.look.css_class)
@@ -172,10 +223,18 @@ class Viewer(App[int]):
             return None
         return max(0.0, LINGER_S - self.ticks_after_end * self.tick_s)
 
-    def open_agent(self, agent: int) -> None:
-        """The drill-down of one agent; left and right go through the fleet's order."""
+    def action_timeline(self) -> None:
+        """All agents over time; the cursor's lane is the agent that was looked at."""
+        if isinstance(self.screen, FleetScreen | AgentScreen):
+            at = self.screen.agent if isinstance(self.screen, AgentScreen) else self.fleet.table.cursor
+            screen = TimelineScreen(self.look, at)
+            screen.view = self.view
+            self._push(screen)
+
+    def open_agent(self, agent: int, at: int | None = None) -> None:
+        """The drill-down of one agent, at a moment (ms since the run's origin); left and right go the fleet's order."""
         frame = self.fleet.frame
-        screen = AgentScreen(self.look, agent, frame.order if frame is not None else ())
+        screen = AgentScreen(self.look, agent, frame.order if frame is not None else (), at)
         screen.view = self.view
         self._push(screen)
 
@@ -218,8 +277,38 @@ class Viewer(App[int]):
                 lines.wear(self.look)
         self.say(f"theme {palette}", "dim")
 
+    def action_runs(self) -> None:
+        self.trips.runs()
+
+    def action_compare(self) -> None:
+        self.trips.compare_with()
+
+    @property
+    def follower(self) -> Follower | None:
+        return self.source if isinstance(self.source, Follower) else None
+
+    @property
+    def playing(self) -> bool:
+        """Whether a run is played again, and can stand still."""
+        return self.follower is not None and self.follower.playing is not None
+
+    def action_speed(self, by: int) -> None:
+        if self.follower is not None:
+            self.follower.change_speed(by)
+            self.tick()
+
+    def action_pause(self) -> None:
+        if self.follower is not None:
+            self.follower.pause()
+            self.tick()
+
+    def action_seek(self, by: int) -> None:
+        if self.follower is not None:
+            self.follower.seek(by)
+            self.tick()
+
     def action_leave(self) -> None:
-        if self.mode == "view" or self.view.ending is not None:
+        if self.mode == "view" or self.trips.home_view().ending is not None:
             self.exit(STOP)
         elif not isinstance(self.screen, LeaveScreen):
             self._push(LeaveScreen(self.look), self._answered)

@@ -5,18 +5,23 @@ import os
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.view import kind_of
 from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.palettes import NAMES
+from windtunnel.tui.past import RUNS, Shelf, as_data
 from windtunnel.tui.theme import theme_for
+from windtunnel.tui.trips import Trips
+from windtunnel.tui.widgets.shelf import as_text
 
 
 def main(argv: Sequence[str]) -> int:
@@ -36,8 +41,17 @@ YIELDING = 19
 def _run(arguments: argparse.Namespace) -> int:
     if arguments.web:
         return _web(arguments)
+    if arguments.list:
+        return _list(arguments.paths, as_json=arguments.json)
+    paths: list[Path] = arguments.paths
+    show = _picture if arguments.svg is not None else _watch
+    first = opening(paths)
+    if first is not None:
+        if arguments.speed is not None or arguments.at is not None:
+            raise UsageError("--speed and --at play one run again: give the folder of a run")
+        return show(None, arguments, first)
     follower = Follower.open(
-        arguments.run_dir,
+        paths[0],
         wall=time.time,
         monotonic=time.monotonic,
         speed=arguments.speed,
@@ -45,22 +59,47 @@ def _run(arguments: argparse.Namespace) -> int:
         whole=arguments.svg is not None,
     )
     try:
-        return _picture(follower, arguments) if arguments.svg is not None else _watch(follower, arguments)
+        return show(follower, arguments, None)
     finally:
         follower.close()
+
+
+First = Callable[[Trips], Screen[Any]]
+
+
+def opening(paths: Sequence[Path]) -> First | None:
+    """Makes the screen that these paths ask for: past runs, or a comparison; None for one run, which is the fleet."""
+    match kind_of(paths):
+        case "runs":
+            return lambda trips: trips.runs_of(paths[0] if paths else RUNS, nested=False)
+        case "comparison":
+            return lambda trips: trips.comparison_of(paths, nested=False)
+        case _:
+            return None
+
+
+def _list(paths: Sequence[Path], *, as_json: bool) -> int:
+    """Past runs as text or JSON, newest first."""
+    shelf = Shelf(paths[0] if paths else RUNS, time.time, time.monotonic)
+    shelf.look()
+    entries = shelf.poll(float("inf"))
+    if shelf.problem:
+        raise UsageError(f"{shelf.problem}; give the folder of a run, or one with runs in it")
+    print(as_data(entries) if as_json else as_text(entries, time.time(), sys.stdout.encoding))
+    return 0
 
 
 def _web(arguments: argparse.Namespace) -> int:
     """A page for browsers: each starts a viewer with the same flags."""
     from windtunnel.tui.web import main as serve
 
-    RunFolder.open(arguments.run_dir)
+    opening(arguments.paths)
     given = {"--theme": arguments.theme, "--speed": arguments.speed, "--at": arguments.at}
     flags = [part for name, value in given.items() if value is not None for part in (name, f"{value}")]
-    return serve(arguments.run_dir, arguments.port, flags)
+    return serve(arguments.paths, arguments.port, flags)
 
 
-def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
+def _watch(follower: Follower | None, arguments: argparse.Namespace, first: First | None) -> int:
     if arguments.own_terminal:
         from windtunnel.tui.web import own_terminal
 
@@ -71,25 +110,27 @@ def _watch(follower: Follower, arguments: argparse.Namespace) -> int:
         follower,
         theme_for(os.environ, sys.stderr.encoding, arguments.theme),
         arguments.mode,
+        first=first,
         exit_when_done=arguments.exit_when_done,
         stamp=lambda: time.strftime("%Y%m%d-%H%M%S"),
     )
-    if hasattr(os, "nice") and (arguments.mode == "watch" or state(follower.folder, time.time()) == "running"):
+    live = follower is not None and state(follower.folder, time.time()) == "running"
+    if hasattr(os, "nice") and (arguments.mode == "watch" or live):
         os.nice(YIELDING)
     app.hear_signals = True
     code = app.run()
     return code if code is not None else app.return_code or 1
 
 
-def _picture(follower: Follower, arguments: argparse.Namespace) -> int:
+def _picture(follower: Follower | None, arguments: argparse.Namespace, first: First | None) -> int:
     """Draws the screen at the asked size and writes it, without a terminal."""
     theme = theme_for(os.environ, "utf-8", arguments.theme)
-    app = Viewer(follower, theme, "view", tick_s=0)
+    app = Viewer(follower, theme, "view", first=first, whole=True, tick_s=0)
     drawn: list[str] = []
 
     async def take(pilot: Pilot[object]) -> None:
         await pilot.pause()
-        if arguments.agent is not None:
+        if arguments.agent is not None and follower is not None:
             follower.wait_for_trace(arguments.agent - 1)
             app.open_agent(arguments.agent - 1)
             await pilot.pause()
@@ -130,7 +171,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m windtunnel.tui", description="Show a run folder, live or finished."
     )
-    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="runs, an experiment, or a folder of runs")
+    parser.add_argument("--list", action="store_true", help="print past runs instead of opening the screen")
+    parser.add_argument("--json", action="store_true", help="with --list: as JSON")
     parser.add_argument(
         "--mode", choices=("watch", "view"), default="view", help="watch asks before leaving a live run"
     )

@@ -225,10 +225,15 @@ def _number(text: str | None, otherwise: int) -> int:
     return int(text) if text is not None and text.isascii() and text.isdecimal() else otherwise
 
 
-async def serve(run_dir: Path, port: int, flags: Sequence[str], stop: asyncio.Event) -> None:
+async def serve(paths: Sequence[Path], port: int, flags: Sequence[str], stop: asyncio.Event) -> None:
     """Serves until `stop`; says on stdout where."""
-    command = [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--own-terminal", *flags]
-    server = Web(command, f"windtunnel: {run_dir.name}", static_files(), secrets.token_urlsafe(16))
+    command = [sys.executable, "-m", "windtunnel.tui", *map(str, paths), "--own-terminal", *flags]
+    server = Web(
+        command,
+        f"windtunnel: {', '.join(path.name for path in paths) or 'runs'}",
+        static_files(),
+        secrets.token_urlsafe(16),
+    )
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=LIVES_S)
     await runner.setup()
     try:
@@ -245,7 +250,7 @@ async def serve(run_dir: Path, port: int, flags: Sequence[str], stop: asyncio.Ev
         await runner.cleanup()
 
 
-def main(run_dir: Path, port: int, flags: Sequence[str]) -> int:
+def main(paths: Sequence[Path], port: int, flags: Sequence[str]) -> int:
     """0 after ^C or a signal that ends it."""
 
     async def run() -> None:
@@ -253,7 +258,7 @@ def main(run_dir: Path, port: int, flags: Sequence[str]) -> int:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, stop.set)
-        await serve(run_dir, port, flags, stop)
+        await serve(paths, port, flags, stop)
 
     asyncio.run(run())
     return 0

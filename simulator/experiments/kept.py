@@ -32,6 +32,12 @@ def read_outcome(folder: Path) -> Outcome:
         raise UsageError(f"{path} cannot be read ({error}); run the experiment again") from error
 
 
+def holds_runs(folder: Path) -> bool:
+    """Whether there are runs or experiments in it, or in the folders in it."""
+    marks = (f"*/{RUN_FILE}", f"*/{PLAN_FILE}", f"*/*/{RUN_FILE}")
+    return any(next(folder.glob(mark), None) is not None for mark in marks)
+
+
 def at_work(folder: Path) -> bool:
     """Whether a `compare` is at it now, on this machine."""
     lock = folder / LOCK_FILE
