@@ -188,7 +188,7 @@ def _figures(summary: Summary) -> str:
 
 
 def _steps(outcome: Outcome) -> str:
-    """A block for each step, its metrics in as many columns as there is room for: a row of eight is too wide to read."""
+    """A block for each step, its metrics in as many columns as there is room for: a row of eight is too wide."""
     metrics = list(outcome.steps[0].metrics) if outcome.steps else []
     rows = "".join(f"<tr>{_step_row(step, metrics)}</tr>" for step in outcome.steps)
     return f'<table class="steps"><tbody>{rows}</tbody></table>'
