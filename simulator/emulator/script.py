@@ -26,8 +26,10 @@ _MOST_STEPS = 1 << 16
 _WORD = (1 << 64) - 1
 _DRAWS = _CHUNK + _CHUNK // 2
 """Uniform numbers for a chunk: a word for each place, and for every second one whether it is a sign."""
-_UNUSED, _UNIT = np.uint64(11), np.float64(2.0**-53)
-"""A uniform number has 53 of 64 bits."""
+_BITS = _DRAWS + _CHUNK // 4
+"""Numbers of 64 bits for a chunk; which sign stands somewhere takes half a one."""
+_SIGN_BITS = np.uint64(math.ceil(2 * _SIGN_SHARE * 2**53) << 11)
+"""A sign stands where a number is below."""
 
 
 class Inventory(Struct, frozen=True, dict=True):
@@ -41,21 +43,31 @@ class Inventory(Struct, frozen=True, dict=True):
     stop: int
 
     @cached_property
+    def _bounds(self) -> NDArray[np.uint64]:
+        """The shares as numbers of 64 bits; the upper 53 of these say which word it is."""
+        whole = np.minimum(np.ceil(self.shares * 2.0**53), 2.0**53 - 1).astype(np.uint64)
+        return whole << np.uint64(11)
+
+    @cached_property
     def _guide(self) -> NDArray[np.int64]:
         """How many shares lie at or below each of 2^n even steps; of two shares none are in the same step."""
         least = np.diff(self.shares, prepend=0.0).min() if len(self.shares) else 0.0
-        steps = 1 << max(0, math.ceil(-math.log2(least))) if least > 1 / _MOST_STEPS else 0
+        steps = 1 << max(1, math.ceil(-math.log2(least))) if least > 1 / _MOST_STEPS else 0
         return self.shares.searchsorted(np.arange(steps) / max(1, steps), side="right")
 
-    def drawn(self, bits: NDArray[np.uint64], uniform: NDArray[np.float64]) -> NDArray[np.int64]:
-        """A word for each uniform number, in [0, 1) and the upper 53 of these bits: the one whose share it falls in."""
-        guide = self._guide
+    def drawn(self, bits: NDArray[np.uint64]) -> NDArray[np.int64]:
+        """A word for each number: the one in whose share it falls."""
+        guide, bounds = self._guide, self._bounds
         if not len(guide):
-            return self.words.take(self.shares.searchsorted(uniform, side="right"), mode="clip")
+            return self.words.take(bounds.searchsorted(bits, side="right"), mode="clip")
         # A search has to guess at each of its turns; this takes a third of its time.
         below = guide.take((bits >> np.uint64(65 - len(guide).bit_length())).view(np.int64))
-        below += self.shares.take(below, mode="clip") <= uniform
+        below += bounds.take(below, mode="clip") <= bits
         return self.words.take(below, mode="clip")
+
+    def signs_for(self, halves: NDArray[np.uint32]) -> NDArray[np.int64]:
+        """A sign for each number of 32 bits."""
+        return self.signs.take((halves * (len(self.signs) * 2.0**-32)).astype(np.int64))
 
     @classmethod
     def of(cls, tokenizer: Vocabulary) -> Self:
@@ -99,6 +111,7 @@ class _Dice(threading.local):
 
 
 _DICE = _Dice()
+_NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 
 
 def hasher(seed: int) -> blake2b:
@@ -128,7 +141,7 @@ class Words:
         if acceptance is not None:
             self.accepted = acceptance.of(digest).accepted
         self._listed: list[int] = []
-        self._drawn: list[NDArray[np.int64]] = []
+        self._ids = _NONE
         self._stop: int | None = None
 
     def natural_length(self, least: int) -> int:
@@ -138,48 +151,32 @@ class Words:
         return self._stop
 
     def tokens(self, start: int, stop: int) -> list[int]:
-        while len(self._listed) < stop:
-            done = len(self._listed) // _CHUNK
+        if len(self._listed) < stop:
             self._draw(stop)
-            for drawn in self._drawn[done:]:
-                self._listed += drawn.tolist()
+            self._listed += self._ids[len(self._listed) :].tolist()
         return self._listed[start:stop]
 
     def first(self, count: int) -> NDArray[np.int64]:
         """The first `count` tokens."""
-        self._draw(count)
-        return (self._drawn[0] if count <= _CHUNK else np.concatenate(self._drawn))[:count]
+        if len(self._ids) < count:
+            self._draw(count)
+        return self._ids[:count]
 
     def _draw(self, count: int) -> None:
-        """So that at least `count` tokens are drawn, and some in any case."""
-        while len(self._drawn) * _CHUNK < max(1, count):
-            self._drawn.append(self._chunk(len(self._drawn)))
-
-    def _chunk(self, number: int) -> NDArray[np.int64]:
-        signs = self._inventory.signs
-        bits = _DICE.bits(self._key, number << 32, _DRAWS + _CHUNK // 4)
-        uniform = (bits[:_DRAWS] >> _UNUSED).astype(np.float64) * _UNIT
-        drawn = self._inventory.drawn(bits[:_CHUNK], uniform[:_CHUNK])
+        """So that at least `count` tokens are drawn: chunk by chunk, so that it is the same however many they are."""
+        done = len(self._ids)
+        chunks = range(done // _CHUNK, -(-count // _CHUNK))
+        if not chunks:
+            return
+        rows = np.stack([_DICE.bits(self._key, chunk << 32, _BITS) for chunk in chunks])
+        drawn = self._inventory.drawn(rows[:, :_CHUNK])
         # Signs stand at odd places only: two in a row would be read back as one token.
-        places = (uniform[_CHUNK:] < 2 * _SIGN_SHARE).nonzero()[0] * 2 + 1
-        if len(signs):
-            chosen = _below(len(signs), bits[_DRAWS:], len(places))
-            if chosen is None:  # once in a billion draws
-                rng = _DICE.at(self._key, number << 32)
-                rng.random(_DRAWS)
-                chosen = rng.integers(0, len(signs), size=len(places))
-            drawn[places] = signs[chosen]
-        if self._stop is not None and 0 < self._stop - number * _CHUNK <= _CHUNK:
-            drawn[self._stop - number * _CHUNK - 1] = self._inventory.stop
-        return drawn
-
-
-def _below(bound: int, bits: NDArray[np.uint64], count: int) -> NDArray[np.int64] | None:
-    """What `Generator.integers(0, bound, size=count)` makes of these bits; None where it would draw again.
-
-    Lemire's method ("Fast random integer generation in an interval", 2019), 32 bits each, the lower half of 64 first.
-    """
-    products = bits.astype("<u8", copy=False).view("<u4")[:count].astype(np.uint64) * np.uint64(bound)
-    if count and (products & np.uint64(0xFFFFFFFF)).min() < bound:
-        return None
-    return (products >> np.uint64(32)).astype(np.int64)
+        signed = rows[:, _CHUNK:_DRAWS] < _SIGN_BITS
+        if len(self._inventory.signs):
+            halves = rows[:, _DRAWS:].astype("<u8", copy=False).view("<u4")
+            used = np.arange(_CHUNK // 2) < signed.sum(axis=1)[:, np.newaxis]
+            drawn[:, 1::2][signed] = self._inventory.signs_for(halves[used])
+        drawn = drawn.reshape(-1)
+        if self._stop is not None and done < self._stop <= done + len(drawn):
+            drawn[self._stop - 1 - done] = self._inventory.stop
+        self._ids = np.concatenate((self._ids, drawn)) if done else drawn

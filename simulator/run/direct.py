@@ -201,8 +201,9 @@ class Direct:
             hashes=wanted.hashes,
         )
         stream.request, stream.wanted, stream.script = request, wanted, script
+        ids = script.first(request.ends)
         if self._keep_text:
-            stream.spoken = self._speech.spoken(script.first(request.ends))
+            stream.spoken = self._speech.spoken(ids)
         return request
 
     async def close(self) -> None:
