@@ -172,6 +172,9 @@ class View(Struct, frozen=True):
     in_tool: float | None = None
     waiting: float | None = None
     in_flight_mean: float | None = None
+    """Calls, mean over the measured window; the two below are agents."""
+    in_tool_mean: float | None = None
+    waiting_mean: float | None = None
     calls: int = 0
     done: int = 0
     """Sessions."""

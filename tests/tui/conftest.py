@@ -63,17 +63,19 @@ def views(tmp_path_factory: pytest.TempPathFactory, running: Fake, failing: Fake
         finally:
             follower.close()
 
-    folder = running.write(base / "run", summary=True)
-    broken = failing.write(base / "broken", summary=True)
-    killed = running.write(base / "killed", until=40.0)
-    os.utime(killed / "events.jsonl", (clocks.wall - 75, clocks.wall - 75))
-    os.utime(killed / "run.json", (clocks.wall - 75, clocks.wall - 75))
+    def written(name: str, fake: Fake, until: float | None, ago: float = 0.0, *, summary: bool = False) -> Path:
+        """The folder as it stood on disk `ago` seconds after its last line."""
+        folder = fake.write(base / name, until=until, summary=summary)
+        for file in folder.iterdir():
+            os.utime(file, (clocks.wall - ago, clocks.wall - ago))
+        return folder
+
     return {
-        "starting": view(folder, at_s=1.2),
-        "running": view(folder, at_s=40.0),
-        "failures": view(broken, at_s=40.0),
-        "finished": view(folder),
-        "invalid": view(broken),
-        "died": view(killed),
-        "many": view(many.write(base / "many"), at_s=25.0),
+        "starting": view(written("starting", running, 1.2)),
+        "running": view(written("running", running, 40.0)),
+        "failures": view(written("failures", failing, 40.0)),
+        "finished": view(written("finished", running, None, summary=True)),
+        "invalid": view(written("invalid", failing, None, summary=True)),
+        "died": view(written("died", running, 40.0, ago=75.0)),
+        "many": view(written("many", many, 25.0)),
     }

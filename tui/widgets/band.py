@@ -70,7 +70,12 @@ def _figure(view: View, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
 
 
 def legend(view: View, rows: int, glyphs: Glyphs) -> list[Line]:
-    """How many agents are in each state now, in two columns where five rows are too many."""
+    """How many agents are in each state now, in two columns where five rows are too many; after the end, means."""
+    if view.ending is not None:
+        return [
+            ((f"{glyphs.states[state]} ", state), (f"{name:<10}", "dim"), (f"{value:>6}", "text"), (" mean", "dim"))
+            for state, name, value in means(view, glyphs)
+        ]
     counts, size = view.states(), len(str(max(10, view.agents)))
     shown: list[Line] = [
         (
@@ -87,13 +92,22 @@ def legend(view: View, rows: int, glyphs: Glyphs) -> list[Line]:
     return [(*a, ("  ", ""), *b) for a, b in zip(shown[:half], shown[half:], strict=True)]
 
 
+def means(view: View, glyphs: Glyphs) -> list[tuple[AgentState, str, str]]:
+    """(state, name, mean of the measured window): what the end of a run leaves of where its agents were."""
+    return [
+        ("decode", "in flight", tenths(view.in_flight_mean, glyphs.none)),
+        ("tool", "in tool", tenths(view.in_tool_mean, glyphs.none)),
+        ("wait", "waiting", tenths(view.waiting_mean, glyphs.none)),
+    ]
+
+
 def _strip(view: View, width: int, rows: int, look: Theme) -> list[Line]:
     glyphs, history = look.glyphs, view.history
     narrow = width < 100
     figure = _figure(view, 27 if not narrow else 24, rows, glyphs)
     figure += [(("", ""),)] * (rows - len(figure))
     keys = [] if narrow else legend(view, rows, glyphs)
-    keys += [()] * (rows - len(keys))
+    keys = keys[:rows] + [()] * (rows - len(keys))
     first, last = cells(figure[0]), max(map(cells, keys), default=0) + (2 if not narrow else 0)
     agents = (width - first - last) * 2 // 5
     out = width - first - last - agents - 1
@@ -145,14 +159,23 @@ def _left(view: View, width: int, rows: int, look: Theme) -> list[Line]:
 
 
 def _agents_head(view: View, agents: int, width: int, glyphs: Glyphs) -> Line:
-    """The name of the stack and how many agents are in each state now, in words where there is room."""
+    """The name of the stack and how many agents are in each state now, in words where there is room; after the end,
+    how many there were on average.
+    """
+    if view.ending is not None:
+        last: Line = ()
+        for state, name, value in means(view, glyphs):
+            last += ((f"  {glyphs.states[state]}", state), (f" {name} ", "dim"), (value, "text"))
+        head: Line = ((" " * (AXIS + 1), ""), ("agents, mean ", "dim"))
+        return (*head, (glyphs.rule * max(0, width - cells(head) - cells(last)), "rule"), *last)
     counts, size = view.states(), len(str(max(10, agents)))
-    head: Line = ((" " * (AXIS + 1), ""), ("agents ", "dim"))
-    for words, gap in ((True, "  "), (False, "  "), (False, " ")):
+    full: Line = ((" " * (AXIS + 1), ""), ("agents ", "dim"))
+    for words, named in ((True, True), (False, True), (False, False)):
+        head = full if named else full[:1]
         parts: list[tuple[str, str]] = []
         for state in STATES:
             n = counts.get(state, 0)
-            parts += [(f"{gap}{glyphs.states[state]}", state), (f" {state}" if words else "", "dim")]
+            parts += [(f"  {glyphs.states[state]}", state), (f" {state}" if words else "", "dim")]
             parts.append((f" {n:>{size}}", "text" if n else "faint"))
         rule = width - cells(head) - cells(tuple(parts))
         if rule >= 0:
@@ -207,6 +230,8 @@ def _side(view: View, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
         ("could be cached", percent(view.could_be_cached, glyphs.none, 1), "text"),
         ("in flight, mean", tenths(view.in_flight_mean, glyphs.none), "text"),
     ]
+    if concluded:
+        pairs += [(f"{name}, mean", value, "text") for _, name, value in means(view, glyphs)[1:]]
     if not concluded:
         pairs[3:3] = [
             ("in flight", _number(view.in_flight, glyphs), "decode bold"),

@@ -151,9 +151,9 @@ def status_line(view: View, width: int, glyphs: Glyphs, kind: Kind = "line") -> 
         return spread([(0, phase), (2, _note(view, width, glyphs))], [(8, right)], width, gap)
     if kind == "line" or width < 100:
         right = _where(view, width, glyphs) if view.ending is None else _mean(view, glyphs)
-    figures = (
-        [(9, _rate(view, width, glyphs))] if kind == "line" else [(9, _flight(view, glyphs))] if width >= 100 else []
-    )
+    figures: list[Part] = [(9, _rate(view, width, glyphs))] if kind == "line" else []
+    if kind == "strip" and width >= 100 and view.ending is None:
+        figures = [(9, _flight(view, glyphs))]
     return spread(
         [(0, phase), *figures, (4, _reading(view, width, glyphs)), *_cached(view, width, glyphs)],
         [(8, right)],
@@ -187,9 +187,7 @@ def _cached(view: View, width: int, glyphs: Glyphs) -> list[Part]:
 
 
 def _flight(view: View, glyphs: Glyphs) -> Line:
-    """How many calls are in flight; after the end, the window's mean."""
-    if view.ending is not None:
-        return _mean(view, glyphs)
+    """How many calls are in flight."""
     tone = "decode bold" if view.in_flight else "faint"
     return (("in flight ", "dim"), (f"{_agents(view.in_flight, glyphs):>{len(str(max(10, view.agents)))}}", tone))
 

@@ -149,7 +149,7 @@ def marked(share: float, mark: float | None, width: int, glyphs: Glyphs, tone: s
     """A gauge with a second mark on it: one beyond the end stands in the last cell and points out of it."""
     full, rest = gauge(share, width, glyphs)
     text = full + rest
-    if mark is None:
+    if not mark:
         return ((full, tone), (rest, ""))
     at = max(0, min(width - 1, int(mark * width)))
     sign, colour = (BEYOND, "bad") if mark > 1 else (glyphs.axis, "strong")
