@@ -104,8 +104,8 @@ class Viewer(App[int]):
         Binding("left_square_bracket", "speed(-1)", "replay slower"),
         Binding("right_square_bracket", "speed(1)", "replay faster; a finished run from its start"),
         Binding("space", "pause", "replay: stand still, go on"),
-        Binding("left,comma", "seek(-1)", "replay: back"),
-        Binding("right,full_stop", "seek(1)", "replay: forth"),
+        Binding("left_curly_bracket", "seek(-1)", "replay: back"),
+        Binding("right_curly_bracket", "seek(1)", "replay: forth"),
         Binding("ctrl+p", "palette", "commands", priority=False),
     ]
     CSS = "Screen.plain { background: ansi_default; }" + "".join(map(grounds, NAMES))

@@ -13,6 +13,7 @@ from windtunnel.traces.errors import UsageError
 from windtunnel.tui.comparing import Comparing
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.past import RUNS, Shelf
+from windtunnel.tui.screens.board import Table
 from windtunnel.tui.screens.compare import CompareScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.runs import RunsScreen
@@ -78,6 +79,7 @@ class Trips:
         app = self.app
         self._below.append((app.source, app.fleet, app.view))
         app.source, app.fleet, app.view = follower, FleetScreen(app.look), View()
+        app.fleet.table = Table(away=True)
         app.put(app.fleet, self._closed)
         app.tick()
 

@@ -90,7 +90,7 @@ async def test_typing_filters_and_enter_runs(folder: Path, follow: Callable[...,
 
 
 async def test_a_screens_own_command_runs_there(folder: Path, follow: Callable[..., Follower]) -> None:
-    app = viewer(follow(folder, at_s=40.0))
+    app = viewer(follow(folder))
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.press("ctrl+p", *"freeze", "enter")
         await pilot.pause()

@@ -1,11 +1,11 @@
 """What the fleet screen shows: header, pictures, and all agents as a table or as a map. Pure functions."""
 
-import re
 from collections.abc import Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windtunnel.tui.matching import matcher
 from windtunnel.tui.screens.heat import Plan, heat_head, heat_lines, legend_line, plan
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
@@ -35,6 +35,8 @@ class Table(Struct, frozen=True):
     frozen: bool = False
     map: str = ""
     """What the map shows; empty for the table."""
+    away: bool = False
+    """It lies over another screen: escape goes back there."""
 
 
 class Frame(Struct, frozen=True):
@@ -58,16 +60,6 @@ class Frame(Struct, frozen=True):
         row = y - self.first
         position = row if self.cells is None else self.cells.at(x, row) if row >= 0 else None
         return self.shown[position] if position is not None and 0 <= position < len(self.shown) else None
-
-
-def matcher(pattern: str) -> tuple[re.Pattern[str], bool]:
-    """The filter's expression and whether it is inverted. What is no regular expression is taken literally."""
-    inverted = pattern.startswith("!")
-    text = pattern[1:] if inverted else pattern
-    try:
-        return re.compile(text, re.IGNORECASE), inverted
-    except re.error:
-        return re.compile(re.escape(text), re.IGNORECASE), inverted
 
 
 def kept(rows: Sequence[Row], pattern: str) -> list[Row]:
@@ -212,16 +204,21 @@ def _empty(view: View, table: Table, width: int) -> list[Line]:
 
 
 def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
+    replay, still = view.speed.startswith("replay"), view.speed.endswith("paused")
     keys = [
         (9, "enter", "open"),
-        (6, "/", "filter"),
-        (7, "s", "show" if table.map else "sort"),
-        (6, "m", "table" if table.map else "map"),
+        *([(8, "[ ]", "speed")] if replay else []),
+        *([(8, "space", "go on" if still else "pause"), (5, "{ }", "seek")] if replay else []),
+        (5, "/", "filter"),
+        (6, "s", "show" if table.map else "sort"),
+        (5, "m", "table" if table.map else "map"),
         (4, "t", "timeline"),
-        (5, "space", "go on" if table.frozen else "freeze"),
-        (3, "p", "picture"),
+        (7, "c", "compare"),
+        (6, "r", "runs"),
+        *([] if replay else [(4, "space", "go on" if table.frozen else "freeze")]),
+        (2, "p", "picture"),
         (8, "?", "help"),
-        (9, "q", "quit" if view.ending is None else "close"),
+        *([(9, "escape", "back")] if table.away else [(9, "q", "quit" if view.ending is None else "close")]),
     ]
     parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]
     right: list[Part] = [(1, ((view.run, "faint"),))] if width >= 100 else []

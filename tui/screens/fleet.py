@@ -121,9 +121,11 @@ class FleetScreen(Screen[None]):
             self._change(cursor=order[max(0, min(len(order) - 1, at + by))])
 
     def action_aside(self, by: int) -> None:
-        """To the next cell of the map."""
+        """To the next cell of the map; without one, through a run that is played again."""
         if self.table.map:
             self._step(by)
+        else:
+            self.viewer.action_seek(by)
 
     def _step(self, by: int) -> None:
         """By so many cells, and not out of the map."""
@@ -163,7 +165,13 @@ class FleetScreen(Screen[None]):
         self._change(map="" if self.table.map else SHOWN[0], top=0)
 
     def action_freeze(self) -> None:
-        """Holds what is shown, all of it; the run and its reading go on, and going on shows the present."""
+        """Holds what is shown, all of it; the run and its reading go on, and going on shows the present.
+
+        A run that is played again stands still itself.
+        """
+        if self.viewer.playing:
+            self.viewer.action_pause()
+            return
         if self.table.frozen:
             self.view = self.latest
         self._change(frozen=not self.table.frozen)
@@ -176,7 +184,7 @@ class FleetScreen(Screen[None]):
         self.draw()
 
     def action_clear(self) -> None:
-        """Escape: leaves the filter, then the freeze, then the map."""
+        """Escape: leaves the filter, then the freeze, then the map, then a run that lies over another screen."""
         if self.filter_box.display or self.table.pattern:
             self._hide_filter()
             self._change(pattern="", top=0)
@@ -184,6 +192,8 @@ class FleetScreen(Screen[None]):
             self.action_freeze()
         elif self.table.map:
             self.action_map()
+        elif self.table.away:
+            self.dismiss()
 
     def _hide_filter(self) -> None:
         self.filter_box.display = False
