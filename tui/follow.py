@@ -14,18 +14,17 @@ from windtunnel.agents.events import CallEnd, Event
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.first_look import first_look, is_long
 from windtunnel.simulator.results.fold import Fold
-from windtunnel.simulator.results.fold_rows import Activity, CallLine
 from windtunnel.simulator.results.lanes import MS
 from windtunnel.simulator.results.liveness import last_written, state
-from windtunnel.simulator.results.store import EVENTS_FILE, TEXT_FILE, RunFolder, Tail
+from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.history import Histories
 from windtunnel.tui.playing import Playing
-from windtunnel.tui.snapshot import BUSY, NS, Plans, head_of, view_of
-from windtunnel.tui.texts import Texts, Traces
-from windtunnel.tui.transcript import Story, Turn
-from windtunnel.tui.view import Ending, Row, View
+from windtunnel.tui.snapshot import NS, Plans, head_of, view_of
+from windtunnel.tui.stories import Asked, Stories
+from windtunnel.tui.transcript import Story
+from windtunnel.tui.view import Ending, View
 from windtunnel.tui.window import Painter, Place, Window
 
 READ_BYTES = 1 << 17
@@ -58,8 +57,7 @@ class Follower:
         self.plans = Plans()
         self.histories = Histories()
         self.tail = Tail(folder.path / EVENTS_FILE)
-        self.texts = Texts(folder.path / TEXT_FILE)
-        self.traces = Traces()
+        self.stories = Stories(folder)
         self.details: dict[tuple[str, int], str] = {}
         """What the server said about failed calls, by (session, call)."""
         self.summary: Summary | None = None
@@ -253,75 +251,15 @@ class Follower:
         """A stretch of the timeline, and the engine at the cursor."""
         return self.painter.window(self.fold, self.view, place, cursor)
 
-    def story(self, agent: int) -> Story:
-        """One agent's session so far: its calls, what it was sent, what it wrote."""
-        shown = next((r for r in self.view.rows if r.agent == agent), Row(agent=agent))
-        if agent >= len(self.fold.agents):
-            return Story(row=shown)
-        found = self.fold.agents[agent]
-        row = found.row
-        turns = [_ended(line, row.session, self.details) for line in found.calls if line.t_end >= row.session_since_t]
-        for activity in sorted(found.activities.values(), key=lambda a: a.since):
-            if activity.state in BUSY:
-                call = self.plans.calls.get((agent, activity.thread))
-                turns.append(_running(activity, call.pinned_tokens if call is not None else 0))
-        trace, note = self.traces.get(self.folder, row.trace)
-        return Story(
-            row=shown,
-            session=row.session,
-            title=row.title,
-            trace_id=row.trace,
-            turns=tuple(turns),
-            trace=trace,
-            trace_note=note,
-            written=self.texts.of(row.session),
-            text_kept=self.texts.path.exists(),
-        )
+    def story(self, agent: int, at: int | None = None) -> Story:
+        """An agent's session so far, or the one it had at a moment (ms since the run's origin)."""
+        return self.stories.story(self.fold, self.plans, self.view, self.details, Asked(agent, at))
 
     def wait_for_trace(self, agent: int) -> None:
         """Blocks until the agent's trace has been read: for pictures."""
-        if agent < len(self.fold.agents):
-            self.traces.wait(self.folder, self.fold.agents[agent].row.trace)
+        self.stories.wait(self.fold, agent)
 
     def close(self) -> None:
         self.tail.close()
-        self.texts.close()
-        self.traces.close()
+        self.stories.close()
 
-
-def _ended(line: CallLine, session: str, details: dict[tuple[str, int], str]) -> Turn:
-    return Turn(
-        thread=line.thread,
-        call=line.call,
-        turn=line.turn,
-        turns=line.turns,
-        done=True,
-        prompt=line.prompt_tokens,
-        cached=line.cached_tokens,
-        missed=line.missed_tokens,
-        miss_cause=line.miss_cause,
-        completion=line.completion_tokens,
-        ttft_s=line.ttft_s,
-        tpot_s=line.tpot_s,
-        latency_s=line.e2e_s,
-        recorded_s=line.recorded_latency_s,
-        waited_s=line.waited_s,
-        wait_label=line.wait_label,
-        failure=line.failure,
-        detail=details.get((session, line.call), ""),
-        cut=line.cut,
-    )
-
-
-def _running(activity: Activity, pinned: int) -> Turn:
-    return Turn(
-        thread=activity.thread,
-        call=activity.call,
-        turn=activity.turn,
-        turns=activity.turns,
-        prompt=activity.prompt,
-        completion=activity.tokens,
-        exact=activity.exact,
-        pinned=pinned,
-        tail=activity.tail,
-    )

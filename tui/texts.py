@@ -10,6 +10,7 @@ import msgspec
 from windtunnel.agents.recorder.session_file import file_stem
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.store import TRACES, RunFolder, TextLine
+from windtunnel.traces.breakers import Break, find
 from windtunnel.traces.model import Trace
 
 KEPT_BYTES = 1 << 26
@@ -73,6 +74,8 @@ class Traces:
         self._read: dict[tuple[str, ...], Future[dict[str, Trace]]] = {}
         self._sizes: dict[tuple[str, ...], int] = {}
         """Bytes of a recording's files when they were read."""
+        self._breaks: dict[tuple[str, int], Future[dict[int, Break]]] = {}
+        """Of the trace that is shown."""
         self._shown: dict[str, Trace] = {}
         """The recorded session that is shown, as it was read last."""
 
@@ -105,9 +108,7 @@ class Traces:
     def _found(self, specs: tuple[str, ...], trace: str) -> tuple[Trace | None, str]:
         reading = self._read.get(specs)
         if reading is None:
-            if self._reader is None:
-                self._reader = ThreadPoolExecutor(1, thread_name_prefix="traces")
-            reading = self._read[specs] = self._reader.submit(read, specs)
+            reading = self._read[specs] = self._beside().submit(read, specs)
         named = ", ".join(specs)
         if not reading.done():
             return None, f"reading {named} ..."
@@ -115,6 +116,25 @@ class Traces:
             return None, f"the recorded session cannot be read: {error}"
         found = reading.result().get(trace)
         return found, "" if found is not None else f"{named} no longer holds this session"
+
+    def breaks(self, trace: Trace | None, *, wait: bool = False) -> Mapping[int, Break]:
+        """Where a trace's prompts part from those before them, by call; nothing until that has been worked out."""
+        if trace is None:
+            return {}
+        key = trace.header.id, len(trace.calls)
+        looking = self._breaks.get(key)
+        if looking is None:
+            if any(not other.done() for other in self._breaks.values()):
+                return {}
+            self._breaks = {key: (looking := self._beside().submit(_breaks, trace))}
+        if not wait and not looking.done():
+            return {}
+        return looking.result() if looking.exception() is None else {}
+
+    def _beside(self) -> ThreadPoolExecutor:
+        if self._reader is None:
+            self._reader = ThreadPoolExecutor(1, thread_name_prefix="traces")
+        return self._reader
 
     def wait(self, folder: RunFolder, trace: str) -> None:
         """Blocks until the file has been read."""
@@ -143,3 +163,7 @@ def read(specs: tuple[str, ...]) -> dict[str, Trace]:
     from windtunnel.traces.sources import load
 
     return {trace.header.id: trace for trace in load(specs).traces}
+
+
+def _breaks(trace: Trace) -> dict[int, Break]:
+    return {found.call: found for found in find(trace).breaks}

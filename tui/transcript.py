@@ -4,12 +4,14 @@ Sent text comes from the trace, written text from the run's `text.jsonl`. A shap
 shown, and said to be that.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
+from windtunnel.simulator.results.breakdown import Part
+from windtunnel.simulator.results.call_lines import Waited
 from windtunnel.simulator.results.store import TextLine
-from windtunnel.traces.model import Block, Call, Message, Trace
+from windtunnel.traces.model import Block, Call, Trace
 from windtunnel.tui.figures import count
 from windtunnel.tui.view import Row
 
@@ -22,11 +24,23 @@ class Turn(Struct, frozen=True):
     turn: int = 0
     turns: int = 0
     done: bool = False
+    start: int = 0
+    """Ms since the run's origin, like `end`."""
+    end: int | None = None
     prompt: int | None = None
     cached: int | None = None
     missed: int | None = None
     """Prompt tokens that an earlier prompt of the run held and the engine did not find."""
     miss_cause: str = ""
+    """In short, where enough was missed to be worth a word."""
+    cause: str = ""
+    """In words, however little was missed."""
+    lost: int = 0
+    """Prompt tokens behind a change of the history, which would have been found without it."""
+    culprit: str = ""
+    """What that change was."""
+    again: int = 0
+    """Generated tokens of the call before that this prompt carries as other bytes."""
     completion: int | None = None
     """Output tokens; so far, while it runs."""
     exact: bool = True
@@ -34,12 +48,17 @@ class Turn(Struct, frozen=True):
     pinned: int = 0
     """Output tokens it will have; 0 when not known."""
     tail: str = ""
+    """What it has written so far, as far as it was seen."""
     ttft_s: float | None = None
     tpot_s: float | None = None
     latency_s: float | None = None
     recorded_s: float | None = None
-    waited_s: float = 0.0
-    wait_label: str = ""
+    parts: tuple[Part, ...] = ()
+    """Where its time went."""
+    waits: tuple[Waited, ...] = ()
+    """Of its thread before it."""
+    slower: float | None = None
+    """Its time against the same call's when its session has the engine to itself."""
     failure: str | None = None
     detail: str = ""
     cut: bool = False
@@ -48,7 +67,7 @@ class Turn(Struct, frozen=True):
     def new(self) -> int | None:
         if self.prompt is None or self.cached is None:
             return None
-        return max(0, self.prompt - self.cached - (self.missed or 0))
+        return max(0, self.prompt - self.cached - (self.missed or 0) - self.lost)
 
     @property
     def key(self) -> tuple[int, int]:
@@ -65,6 +84,22 @@ class Entry(Struct, frozen=True):
     text: str = ""
     quiet: bool = False
     """A remark about the text, not text."""
+    shape: tuple[tuple[str, int], ...] = ()
+    """Of text that was never recorded: (what, tokens)."""
+
+
+class ThreadLane(Struct, frozen=True):
+    """The main agent or a sub-agent, over time."""
+
+    thread: int
+    name: str
+    depth: int
+    """0 for the main agent, 1 for its sub-agents, and so on."""
+    starts: tuple[int, ...] = ()
+    """Ms since the run's origin, like `ends`."""
+    ends: tuple[int, ...] = ()
+    ranks: tuple[int, ...] = ()
+    """Of `lanes.STATES`."""
 
 
 class Story(Struct, frozen=True):
@@ -82,6 +117,34 @@ class Story(Struct, frozen=True):
     """By (thread, call): what the model wrote in this run."""
     text_kept: bool = True
     """False with `--no-text`."""
+    began: int = 0
+    """When the run began; ms since its origin, like all that follow."""
+    since: int = 0
+    """When the session began."""
+    until: int = 0
+    """When it ended; now, while it goes on."""
+    over: bool = False
+    lanes: tuple[ThreadLane, ...] = ()
+    number: int = 1
+    """Which of the agent's sessions it is."""
+    sessions: int = 1
+    earlier: int = 0
+    """Calls of this session that are not kept any more."""
+    recording: bool = False
+    slower: float | None = None
+    """All its calls' time against that of the same calls when the session has the engine to itself."""
+
+    @property
+    def replayed(self) -> bool:
+        """Whether there are recorded times to compare with."""
+        return any(turn.recorded_s is not None for turn in self.turns)
+
+    def depth(self, thread: int) -> int:
+        """How far below the main agent a thread is."""
+        return next((lane.depth for lane in self.lanes if lane.thread == thread), min(1, thread))
+
+    def named(self, thread: int) -> str:
+        return next((lane.name for lane in self.lanes if lane.thread == thread), "")
 
 
 def entries(story: Story, turn: Turn) -> Iterator[Entry]:
@@ -123,25 +186,21 @@ def _sent(trace: Trace, call: Call, first: bool) -> Iterator[Entry]:
         head = f"{count(trace.message_tokens(message_id))} tokens"
         if message.role == "tool":
             head = f"{message.name or names.get(message.tool_call_id or '', 'result')}  {head}"
-        yield Entry(message.role, head, *_text(trace, message))
+        blocks = [trace.blocks[b] for b in message.blocks]
+        texts = [b.text for b in blocks if b.text is not None]
+        if texts:
+            yield Entry(message.role, head, "".join(texts))
+        else:
+            yield Entry(message.role, head, quiet=True, shape=shape(blocks))
 
 
-def _text(trace: Trace, message: Message) -> tuple[str, bool]:
-    """A message's text where it was recorded, else its shape."""
-    blocks = [trace.blocks[b] for b in message.blocks]
-    texts = [b.text for b in blocks if b.text is not None]
-    if texts:
-        return "".join(texts), False
-    return shape(blocks), True
-
-
-def shape(blocks: list[Block]) -> str:
-    """`2.1k code + 300 filler`: what a block list without text is made of."""
+def shape(blocks: Sequence[Block]) -> tuple[tuple[str, int], ...]:
+    """`(code, 2100), (filler, 300)`: what blocks without text are made of, in the order of the prompt."""
     sums: dict[str, int] = {}
     for block in blocks:
         name = block.media or ("filler" if block.filler else block.kind)
         sums[name] = sums.get(name, 0) + block.tokens
-    return " + ".join(f"{count(n)} {name}" for name, n in sums.items())
+    return tuple(sums.items())
 
 
 def _written(story: Story, turn: Turn, call: Call | None) -> Iterator[Entry]:
@@ -170,9 +229,5 @@ def _written(story: Story, turn: Turn, call: Call | None) -> Iterator[Entry]:
             if line is not None and line.tool_calls:
                 break
             block = story.trace.blocks[made.arguments]
-            yield Entry(
-                "call",
-                f"{made.name}  (recorded)",
-                block.text or f"{count(block.tokens)} tokens of arguments",
-                block.text is None,
-            )
+            text = block.text or f"{count(block.tokens)} tokens of arguments"
+            yield Entry("call", f"{made.name}  (recorded)", text, block.text is None)

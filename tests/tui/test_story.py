@@ -1,5 +1,7 @@
 """The transcript of one agent: recorded text, shape-only traces, failures, long texts."""
 
+from windtunnel.simulator.results.breakdown import Part
+from windtunnel.simulator.results.call_lines import Waited
 from windtunnel.simulator.results.store import TextLine
 from windtunnel.traces.model import (
     Block,
@@ -12,10 +14,11 @@ from windtunnel.traces.model import (
     Trace,
     digest_of,
 )
-from windtunnel.tui.theme import UNICODE, cells_of, plain
-from windtunnel.tui.transcript import Story, Turn, entries
+from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
+from windtunnel.tui.transcript import Story, ThreadLane, Turn, entries
 from windtunnel.tui.view import Row
-from windtunnel.tui.widgets.story import Paragraphs, tail_of, turns_head, turns_table, wrapped
+from windtunnel.tui.widgets.story import Paragraphs, tail_of, wrapped
+from windtunnel.tui.widgets.turns import about_turn, spent, time_bar, turns_head, turns_table
 
 TEXTS = ("[schemas]", "be brief", "fix the importer", '{"path": "a.py"}', "def read():\n    pass\n", "done")
 
@@ -66,8 +69,11 @@ def story(shape_only: bool = False, **fields: object) -> Story:
     return Story(row=Row(agent=0, state="tool"), **{**known, **fields})
 
 
-def lines(s: Story, width: int = 80) -> str:
-    return "\n".join(plain(line).rstrip() for line in Paragraphs(UNICODE).lines(s, width))
+LOOK = Theme()
+
+
+def lines(s: Story, width: int = 80, look: Theme = LOOK) -> str:
+    return "\n".join(plain(line).rstrip() for line in Paragraphs(look).text(s, width).lines)
 
 
 def test_recorded_text_and_what_this_run_wrote_alternate() -> None:
@@ -139,21 +145,116 @@ def test_control_characters_never_reach_the_terminal() -> None:
 
 def test_every_line_fits_its_width() -> None:
     for width in (80, 113, 153):
-        for line in Paragraphs(UNICODE).lines(story(), width):
+        for line in Paragraphs(LOOK).text(story(), width).lines:
             assert sum(cells_of(text) for text, _ in line) <= width
 
 
+def value_below(head: str, row: str, name: str) -> str:
+    """What a row shows in the column that ends where its name ends."""
+    end = head.index(name) + len(name)
+    return row[:end].rsplit(maxsplit=1)[-1]
+
+
+WAITED = (Waited("tool", "Read", 3.2, 2.9),)
+
+
 def test_the_turns_table_splits_the_prompt() -> None:
-    s = story(turns=(turn(0, miss_cause="evicted during a 71 s gap"), turn(1, wait_label="Read", waited_s=3.2)))
-    head = plain(turns_head(140))
-    rows = [plain(line) for line in turns_table(s, 140, 5, UNICODE)]
-    for name, value in (("prompt", "1.0k"), ("cached", "700"), ("missed", "200"), ("new", "100"), ("now s", "2.50")):
-        end = head.index(name) + len(name)
-        assert rows[0][:end].endswith(value)
-    assert "evicted during a 71 s gap · Read 3.2 s" in rows[0]
-    narrow = plain(turns_head(80))
-    assert "missed" in narrow
-    assert "then" in narrow
+    s = story(turns=(turn(0, recorded_s=4.0, miss_cause="evicted, 71 s gap"), turn(1, waits=WAITED)))
+    head = plain(turns_head(170, s))
+    rows = [plain(line) for line in turns_table(s, None, 170, 5, LOOK)]
+    for name, value in (
+        ("rec s", "4.00"),
+        ("took s", "2.50"),
+        ("prompt", "1.0k"),
+        ("cached", "700"),
+        ("missed", "200"),
+        ("new", "100"),
+        ("tool s", "3.20"),
+    ):
+        assert value_below(head, rows[0], name) == value
+    assert "evicted, 71 s gap · Read" in rows[0]
+    narrow = plain(turns_head(80, s))
+    for name in ("rec s", "took s", "prompt", "cached", "missed", "new", "TTFT s", "TPOT", "tool s", "time"):
+        assert name in narrow
+    # Nothing was recorded of a recording's own calls.
+    assert "rec s" not in plain(turns_head(80, story()))
+
+
+def test_what_a_change_of_the_history_cost_is_part_of_what_was_missed() -> None:
+    s = story(turns=(turn(0, lost=150, missed=0, culprit="compaction or cut history"),))
+    head, (row,) = plain(turns_head(150, s)), [plain(line) for line in turns_table(s, None, 150, 5, LOOK)]
+    assert (value_below(head, row, "missed"), value_below(head, row, "new")) == ("150", "150")
+    assert "compaction or cut history" in row
+    assert "lost 150: compaction or cut history" in plain(about_turn(s.turns[0], None, 100, LOOK))
+
+
+def test_a_turn_in_words() -> None:
+    told = turn(0, cause="evicted during a gap of 71 s", miss_cause="evicted, 71 s gap", again=312)
+    said = plain(about_turn(told, turn(1, waits=WAITED), 160, LOOK))
+    assert "missed 200: evicted during a gap of 71 s" in said
+    assert "312 of its own output again, sent back as other bytes" in said
+    assert "then Read 3.20 s (recorded 2.90)" in said
+    assert len(said) == 160
+    assert plain(about_turn(told, turn(1, waits=WAITED), 60, LOOK)).rstrip().endswith("…")
+    assert "all new" in plain(about_turn(turn(0, cached=0, missed=0), None, 100, LOOK))
+
+
+def test_where_the_time_went() -> None:
+    parts = (
+        Part("queue", 1.0, "measured"),
+        Part("prefill_new", 0.5, "derived"),
+        Part("prefill_missed", 1.5, "derived"),
+        Part("decode", 3.0, "measured"),
+        Part("held_up", 1.0, "derived"),
+    )
+    times = spent(turn(0, parts=parts), turn(1, waits=(*WAITED, Waited("human", "", 4.8))))
+    assert times == {"queue": 1.0, "prefill": 2.0, "decode": 4.0, "tool": 3.2, "wait": 4.8}
+    bar = time_bar(times, 30.0, 30, Theme(colour=False))
+    assert plain(bar) == "QPPDDDDTTTWWWWW" + " " * 15
+    assert plain(time_bar(times, 15.0, 15, LOOK)) == "╌▇▇▇▇▇▇━━━─────"
+    assert plain(time_bar({}, 15.0, 15, LOOK)) == " " * 15
+    unknown = spent(turn(0, parts=(Part("first_token", 2.0, "unknown"),)), None)
+    assert unknown == {"prefill": 2.0}
+    shown = plain(about_turn(turn(0, parts=(Part("first_token", 2.0, "unknown"),)), None, 120, LOOK))
+    assert "the engine does not say" in shown
+
+
+def test_the_chosen_turn_stays_in_the_table() -> None:
+    many = tuple(turn(0, latency_s=1.0 + i) for i in range(40))
+    many = tuple(
+        Turn(**{**{f: getattr(t, f) for f in t.__struct_fields__}, "call": i, "turn": i + 1})
+        for i, t in enumerate(many)
+    )
+    s = story(turns=many)
+    table = turns_table(s, many[3], 100, 7, LOOK)
+    assert [plain(line).split()[0] for line in table] == ["1", "2", "3", "4", "5", "6", "7"]
+    assert all("select" in style for _, style in table[3])
+    assert [plain(line).split()[0] for line in turns_table(s, None, 100, 3, LOOK)] == ["38", "39", "40"]
+
+
+# Sub-agents and shapes
+
+
+def test_a_sub_agents_turns_are_indented_below_its_name() -> None:
+    known = {f: getattr(turn(1), f) for f in Turn.__struct_fields__}
+    nested = Turn(**{**known, "thread": 2, "start": 65_000})
+    lanes = (ThreadLane(0, "", 0), ThreadLane(1, "explore", 1), ThreadLane(2, "review", 2))
+    shown = lines(story(turns=(turn(0), nested), lanes=lanes, trace=None)).splitlines()
+    at = next(i for i, line in enumerate(shown) if "review turn 2" in line)
+    assert shown[at].startswith(" │ │ ↳2 review turn 2 ─")
+    assert shown[at].rstrip().endswith(" 1:05 ──")
+    assert all(line.startswith(" │ │ ") for line in shown[at:])
+    assert all("│" not in line for line in shown[:at])
+    assert lines(story(turns=(nested,), lanes=lanes, trace=None), look=Theme(ASCII)).startswith(" | | >2 review")
+
+
+def test_shapes_are_drawn_to_one_scale() -> None:
+    shown = [line for line in lines(story(shape_only=True), 100).splitlines() if "▇" in line]
+    cells = [line.count("▇") for line in shown]
+    assert cells == [10, 14, 24], "200, 300 and 500 tokens of a largest message of 500"
+    assert "300 prose" in shown[1]
+    letters = [line for line in lines(story(shape_only=True), 100, Theme(colour=False)).splitlines() if "pppp" in line]
+    assert [line.count("p" * 10) for line in letters] == [1, 1, 2]
 
 
 def test_the_view_of_a_long_text_is_bounded_at_both_ends() -> None:
@@ -166,5 +267,5 @@ def test_the_view_of_a_long_text_is_bounded_at_both_ends() -> None:
 
 def test_tokens_of_a_running_call_that_are_an_estimate_are_marked() -> None:
     for exact, shown in ((True, "  40 "), (False, " ~40 ")):
-        table = turns_table(story(turns=(turn(0, done=False, exact=exact),)), 120, 5, UNICODE)
+        table = turns_table(story(turns=(turn(0, done=False, exact=exact),)), None, 120, 5, LOOK)
         assert shown in plain(table[0])

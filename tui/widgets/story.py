@@ -1,14 +1,17 @@
-"""The lines of one agent's screen: who it is, its turns as figures, and its transcript."""
+"""The lines of one agent's screen: who it is, and its transcript with its sub-agents' indented."""
 
 import textwrap
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+
+from msgspec import Struct
 
 from windtunnel.tui.figures import count, percent, seconds, tenths
-from windtunnel.tui.theme import Glyphs, Line
+from windtunnel.tui.theme import Glyphs, Line, Theme
 from windtunnel.tui.transcript import Entry, Story, Turn, entries
-from windtunnel.tui.view import Row
 from windtunnel.tui.widgets.agents import doing
-from windtunnel.tui.widgets.compose import Part, cells, cut, filled, pad, spread
+from windtunnel.tui.widgets.compose import Part, cells, cut, filled, joined, pad, spread
+from windtunnel.tui.widgets.lanes import clock
 from windtunnel.tui.widgets.plot import bar
 
 LABEL = 8
@@ -28,17 +31,25 @@ SPEAKERS = {
 }
 
 
+SHAPE, SHAPE_HEAD = 24, 24
+"""Cells of the picture of a message without text, and of what stands before it."""
+KINDS: Mapping[str, str] = {"code": "prefill", "prose": "text", "json": "tool", "log": "wait", "filler": "faint"}
+"""Tones of what text would look like."""
+
+
 def about_lines(story: Story, width: int, glyphs: Glyphs) -> list[Line]:
     """Two lines: which session and where it is; its figures now."""
     row = story.row
     full, rest = bar(row.turn / row.turns if row.turns else 0.0, 12, glyphs)
+    nth = f"session {story.number} of {story.sessions}" if story.sessions > 1 else ""
     left: list[Part] = [
         (9, ((f"agent {row.agent + 1:02d}", "brand"),)),
         (8, ((cut(row.title or story.title or "no session yet", max(16, width // 3), glyphs.ellipsis), "strong"),)),
         (9, ((f"{glyphs.states[row.state]} {row.state:<8}", row.state),)),
+        (2, ((nth, "dim"),) if nth else ()),
     ]
     right: list[Part] = [
-        (5, ((full, row.state), (rest, "rule"))),
+        (5, ((full, row.state), (rest, "rule")) if row.turns else ()),
         (7, (("turn ", "dim"), (f"{row.turn}", "strong"), (f" of {row.turns}" if row.turns else "", "dim"))),
     ]
     figures: list[Part] = [
@@ -46,92 +57,27 @@ def about_lines(story: Story, width: int, glyphs: Glyphs) -> list[Line]:
         (7, (("cached ", "dim"), (f"{percent(row.cached, glyphs.none):>4}", "warn" if row.missed else "text"))),
         (7, (("TTFT ", "dim"), (f"{seconds(row.ttft_s, glyphs.none):>5} s", "prefill" if row.ttft_open else "text"))),
         (6, ((f"{tenths(row.rate, glyphs.none):>5}", "text"), (" tok/s", "dim"))),
-        (3, (("sub-agents ", "dim"), (str(row.subagents), "text")) if row.subagents else ()),
+        (5, _slower(story)),
+        (4, _threads(story)),
     ]
-    used = cells(spread(figures, [], 400)) and sum(cells(line) + 2 for _, line in figures)
-    now = doing(row, max(12, width - used - 4), glyphs)
-    return [spread(left, right, width), spread(figures, [(4, now)] if width >= 100 else [], width)]
+    used = cells(joined([line for _, line in figures]))
+    now = doing(row, max(12, width - used - 4), glyphs) if not story.over else ()
+    return [spread(left, right, width), spread(figures, [(3, now)] if width >= 100 else [], width)]
 
 
-TURN_COLUMNS = (
-    ("turn", 6, True),
-    ("recorded", 9, True),
-    ("now s", 7, True),
-    ("prompt", 8, True),
-    ("cached", 7, True),
-    ("missed", 7, True),
-    ("new", 7, False),
-    ("TTFT s", 7, True),
-    ("TPOT ms", 8, False),
-    ("out", 6, True),
-)
-"""(name, width, kept below 100 columns). Prompt = cached + missed + new."""
+def _slower(story: Story) -> Line:
+    """Against the same calls when the session has the engine to itself."""
+    if story.slower is None:
+        return ()
+    return (("slower than alone ", "dim"), (f"{story.slower:.1f}x", "warn" if story.slower >= 2 else "text"))
 
 
-def _turn_columns(width: int) -> list[tuple[str, int]]:
-    return [(name, size) for name, size, narrow in TURN_COLUMNS if narrow or width >= 100]
-
-
-def turns_head(width: int) -> Line:
-    names = "".join(f"{name:>{size}} " for name, size in _turn_columns(width))
-    return filled(((names + " then", "head"),), width, "head")
-
-
-def turn_line(turn: Turn, after: Turn | None, row: Row, width: int, glyphs: Glyphs) -> Line:
-    """One call: recorded against replayed time, the prompt's three parts, its speed, and what came after it."""
-    none = glyphs.none
-    missed = turn.missed
-    tone = "text" if turn.done else "dim"
-    alarm = bool(missed and turn.prompt and missed > 0.1 * turn.prompt)
-    now = f"{turn.latency_s:.2f}" if turn.latency_s is not None else glyphs.ellipsis
-    tpot = tenths(turn.tpot_s * 1000, none) if turn.tpot_s is not None else none
-    shown = {
-        "turn": (
-            f"{glyphs.child}{turn.thread} {turn.turn}" if turn.thread else str(turn.turn),
-            "tool" if turn.thread else "dim",
-        ),
-        "recorded": (seconds(turn.recorded_s, none), "dim"),
-        "now s": (now, "bad" if turn.failure else "strong" if turn.done else "decode"),
-        "prompt": (count(turn.prompt, none), tone),
-        "cached": (count(turn.cached, none), "good" if turn.cached else "faint"),
-        "missed": (count(missed, none), "warn bold" if alarm else "text" if missed else "faint"),
-        "new": (count(turn.new, none), "text" if turn.new else "faint"),
-        "TTFT s": (seconds(turn.ttft_s, none), tone),
-        "TPOT ms": (tpot, tone),
-        "out": (("" if turn.exact else "~") + count(turn.completion, none), tone),
-    }
-    pieces = [(f"{shown[name][0]:>{size}} ", shown[name][1]) for name, size in _turn_columns(width)]
-    then, colour = _then(turn, after, row)
-    if alarm and turn.miss_cause:
-        then, colour = f"{turn.miss_cause}{glyphs.separator}{then}" if then else turn.miss_cause, "warn"
-    room = width - cells(tuple(pieces)) - 2
-    return filled((*pieces, (" " + cut(then, room, glyphs.ellipsis), colour)), width)
-
-
-def _then(turn: Turn, after: Turn | None, row: Row) -> tuple[str, str]:
-    """What followed a call: its tools, its failure, or what the agent does now."""
-    if turn.failure:
-        return turn.failure.replace("_", " "), "bad"
-    if turn.cut:
-        return "cut by the end of the run", "cut"
-    if after is not None:
-        return (f"{after.wait_label} {after.waited_s:.1f} s", "tool") if after.wait_label else ("", "")
-    if not turn.done:
-        return row.state, row.state
-    return row.doing.label or row.state, row.state
-
-
-def turns_table(story: Story, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """The last calls, newest at the bottom."""
-    turns = list(story.turns)
-    following: dict[int, Turn] = {}
-    last: dict[int, Turn] = {}
-    for i in reversed(range(len(turns))):
-        if turns[i].thread in last:
-            following[i] = last[turns[i].thread]
-        last[turns[i].thread] = turns[i]
-    first = max(0, len(turns) - rows)
-    return [turn_line(turns[i], following.get(i), story.row, width, glyphs) for i in range(first, len(turns))]
+def _threads(story: Story) -> Line:
+    others = len(story.lanes) - 1
+    if others <= 0:
+        return ()
+    running = f" ({story.row.subagents} running)" if story.row.subagents else ""
+    return (("sub-agents ", "dim"), (str(others), "tool"), (running, "dim"))
 
 
 def wrapped(text: str, width: int, limit: int, glyphs: Glyphs) -> list[str]:
@@ -152,14 +98,20 @@ def wrapped(text: str, width: int, limit: int, glyphs: Glyphs) -> list[str]:
     return lines
 
 
-def entry_lines(entry: Entry, width: int, glyphs: Glyphs) -> list[Line]:
-    """The speaker in the left column, the head in grey, the text below or beside it."""
+def entry_lines(entry: Entry, width: int, look: Theme, largest: int = 0) -> list[Line]:
+    """The speaker in the left column, the head in grey, the text below or beside it.
+
+    `largest`: tokens of the session's largest message, which a shape's picture is measured by.
+    """
+    glyphs = look.glyphs
     tone = SPEAKERS.get(entry.who, "text")
     room = max(10, width - LABEL - 3)
     body = wrapped(entry.text, room, LIMITS.get(entry.who, 8), glyphs) if entry.text else []
     text_tone = "faint" if entry.quiet else "dim" if entry.who in {"tool", "system", "think", "call"} else "text"
     lines: list[Line] = []
     label = pad(entry.who if entry.who != "note" else "", LABEL)
+    if entry.shape:
+        return [filled(((" " + label + " ", tone), *_shape(entry, room, largest, look)), width)]
     if entry.quiet and len(body) <= 1 and cells(((entry.head, ""),)) + len(entry.text) + 2 < room:
         joint = f"  {entry.text}" if entry.text else ""
         return [((" " + label + " ", tone), (entry.head, "dim"), (joint, text_tone))]
@@ -172,36 +124,99 @@ def entry_lines(entry: Entry, width: int, glyphs: Glyphs) -> list[Line]:
     return lines
 
 
+def _shape(entry: Entry, room: int, largest: int, look: Theme) -> Line:
+    """`Read  2.1k tokens  ▇▇▇▇▇▆▆  2.1k code + 300 filler`: how much of what, where no text was recorded."""
+    glyphs, head = look.glyphs, SHAPE_HEAD if room >= 60 else SHAPE_HEAD - 6
+    wide = SHAPE if room >= 60 else SHAPE // 2
+    whole = sum(tokens for _, tokens in entry.shape)
+    total = max(1, round(whole / max(1, largest, whole) * wide)) if whole else 0
+    out: list[tuple[str, str]] = [(pad(entry.head, head, ellipsis=glyphs.ellipsis) + "  ", "dim")]
+    at, passed = 0, 0
+    for kind, tokens in entry.shape:
+        passed += tokens
+        until = min(total, max(at, round(passed / max(1, whole) * total)))
+        mark = "▇" if look.colour and glyphs.name == "unicode" else kind[:1]
+        out.append((mark * (until - at), KINDS.get(kind, "cut")))
+        at = until
+    said = " + ".join(f"{count(tokens)} {kind}" for kind, tokens in entry.shape)
+    left = room - head - wide - 4
+    return (*out, (" " * (wide - at + 2), ""), (cut(said, left, glyphs.ellipsis), "faint"))
+
+
+class Text(Struct, frozen=True):
+    """The transcript's lines, and where each turn begins."""
+
+    lines: tuple[Line, ...]
+    begins: tuple[int, ...] = ()
+    """By turn: its first line."""
+
+    def turn_at(self, line: int) -> int:
+        """Which turn a line belongs to."""
+        return max(0, bisect_right(self.begins, line) - 1)
+
+
 class Paragraphs:
     """The transcript as lines; what a finished turn came to is kept until the width changes."""
 
-    def __init__(self, glyphs: Glyphs) -> None:
-        self.glyphs = glyphs
+    def __init__(self, look: Theme) -> None:
+        self.look = look
         self._kept: dict[tuple[int, int], tuple[Line, ...]] = {}
         self._key: tuple[object, ...] = ()
+        self._largest = 0
 
-    def lines(self, story: Story, width: int) -> list[Line]:
-        key = (story.session, None if story.trace is None else len(story.trace.calls), width)
+    def text(self, story: Story, width: int) -> Text:
+        calls = None if story.trace is None else len(story.trace.calls)
+        key = (story.session, calls, width, self.look, len(story.lanes), bool(story.turns and story.turns[0].turn))
         if key != self._key:
             self._kept.clear()
             self._key = key
+            self._largest = largest_message(story)
         out: list[Line] = []
+        begins: list[int] = []
+        if story.earlier:
+            gone = f"{story.earlier} earlier turns of this session are not kept by the viewer"
+            out.append(((" " * (LABEL + 2), ""), (cut(gone, width - LABEL - 3), "faint")))
         for turn in story.turns:
             found = self._kept.get(turn.key)
             if found is None:
                 found = self._turn(story, turn, width)
                 if turn.done and (turn.key in story.written or turn.failure or turn.cut or not story.text_kept):
                     self._kept[turn.key] = found
+            begins.append(len(out))
             out += found
-        return out
+        return Text(tuple(out), tuple(begins))
 
     def _turn(self, story: Story, turn: Turn, width: int) -> tuple[Line, ...]:
-        name = f" turn {turn.turn}" + (f" of sub-agent {turn.thread}" if turn.thread else "")
-        rule = self.glyphs.rule
-        lines: list[Line] = [filled(((name + " ", "dim"), (rule * (width - len(name) - 2), "rule")), width)]
+        """A sub-agent's turns are indented and carry its line at their left."""
+        glyphs = self.look.glyphs
+        depth = min(4, story.depth(turn.thread)) if turn.thread else 0
+        side: Line = ((" " + f"{glyphs.axis} " * depth, "tool"),) if depth else ()
+        inner = width - cells(side)
+        name = f" turn {turn.turn}"
+        if turn.thread:
+            known = story.named(turn.thread)
+            name = f"{glyphs.child}{turn.thread} {known + ' ' if known else ''}turn {turn.turn}"
+        when = f" {clock(turn.start - story.began)} "
+        rest = inner - len(name) - len(when) - 4
+        rule: Line = (
+            (f"{name} ", "tool" if turn.thread else "dim"),
+            (glyphs.rule * max(0, rest), "rule"),
+            (when, "faint"),
+            (glyphs.rule * 2, "rule"),
+        )
+        lines: list[Line] = [(*side, *filled(rule, inner))]
         for entry in entries(story, turn):
-            lines += entry_lines(entry, width, self.glyphs)
+            lines += [(*side, *line) for line in entry_lines(entry, inner, self.look, self._largest)]
         return tuple(lines)
+
+
+def largest_message(story: Story) -> int:
+    """Tokens of the largest message without text of a session; 0 where all have text."""
+    trace = story.trace
+    if trace is None or not trace.header.shape_only:
+        return 0
+    sent = (message for message in trace.messages if message.role != "assistant")
+    return max((sum(trace.blocks[b].tokens for b in message.blocks) for message in sent), default=0)
 
 
 def tail_of(lines: Sequence[Line], rows: int, back: int) -> tuple[list[Line], int]:
