@@ -15,6 +15,9 @@ from windtunnel.tui.widgets.lines import Lines
 Keys = tuple[tuple[str, str], ...]
 MOVES: Keys = (("up down j k", "move; also pgup, pgdn, home, end, the wheel"),)
 EVERYWHERE: Keys = (
+    ("t", "the timeline: what every agent did when"),
+    ("c  r", "compare this run with another one; past runs"),
+    ("[ ]  { }", "replay: slower, faster; back, forth; space stands still"),
     ("^p", "everything there is, by name"),
     ("p", "save this screen as an SVG picture"),
     ("T", "next theme: dark, light, Okabe-Ito"),
@@ -27,12 +30,8 @@ KEYS: Mapping[str, Keys] = {
         ("enter", "open the agent: its turns and its transcript"),
         ("s  S", "sort by the next column; reverse"),
         ("m", "the map: a cell an agent; left right move, s shows the next figure"),
-        ("t", "the timeline: what every agent did when"),
         ("/", "filter by a regular expression; ! inverts"),
         ("space", "freeze all that is shown; the run goes on"),
-        ("c  r", "compare this run with another one; past runs"),
-        ("[ ]", "replay: slower, faster; a finished run is played from its start"),
-        ("{ }", "replay: back and forth; also left and right; space stands still"),
         ("escape", "clear the filter, the freeze, then the map"),
     ),
     "RunsScreen": (
@@ -46,10 +45,10 @@ KEYS: Mapping[str, Keys] = {
         ("r escape", "back"),
     ),
     "CompareScreen": (
-        ("up down j k", "the row that is looked at"),
+        ("up down j k", "the row that is looked at; also home, end"),
         ("left right", "the metric before, the next one"),
         ("b", "against the base, or against the previous step"),
-        ("tab", "figures, curves, settings: what comes first where not all fit"),
+        ("tab", "figures, curves, settings: what comes first where not all fit; shift+tab back"),
         ("pgup pgdn", "scroll the settings; also the wheel"),
         ("enter", "open its run, or list its runs"),
         ("c escape", "back"),
@@ -57,6 +56,8 @@ KEYS: Mapping[str, Keys] = {
     "AgentScreen": (
         ("up down j k", "scroll the transcript; also pgup, pgdn, home, the wheel"),
         ("end", "follow what is written"),
+        (", .", "the turn before, the next one"),
+        ("< >", "the agent's session before, the next one"),
         ("left right", "the agent before, the next one"),
         ("escape", "back to the fleet"),
     ),
@@ -106,6 +107,8 @@ NAMES = {
     "full_stop": ".",
     "left_square_bracket": "[",
     "right_square_bracket": "]",
+    "left_curly_bracket": "{",
+    "right_curly_bracket": "}",
     "pageup": "pgup",
     "pagedown": "pgdn",
 }
