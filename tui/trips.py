@@ -38,7 +38,7 @@ class NoRun:
     def read_on(self) -> bool:
         return False
 
-    def story(self, agent: int) -> Story:
+    def story(self, agent: int, at: int | None = None) -> Story:  # noqa: ARG002 -- what every source takes
         return Story(row=Row(agent=agent))
 
     def span(self) -> tuple[int, int]:
