@@ -100,7 +100,7 @@ class KvCache:
         known = request.cached_blocks
         if full > known:
             self._meet(request, known, full)
-            self.pool.cache(request.blocks[known:full], request.hashes[known:full])
+            self.pool.cache(request.blocks[known:full], request.hashes[known:full], known)
             request.cached_blocks = full
 
     def cached(self, request: Request) -> int:

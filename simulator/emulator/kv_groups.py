@@ -133,7 +133,7 @@ class FullGroup:
             return []
         if not self.sparse and self._scale == 1 and not self._mask:
             fresh = list(hashes[start:stop])
-            self.pool.cache(table.blocks[start:stop], fresh)
+            self.pool.cache(table.blocks[start:stop], fresh, start)
             table.cached = stop
             return fresh
         mask = self.mask(start, stop, boundaries)

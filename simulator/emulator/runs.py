@@ -10,24 +10,10 @@ from its end. A run is cut where a prompt parts from it and put together again w
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 
+from windtunnel.simulator.emulator.ring import Run, link, unlink
+
 _SHORT = 64
 """Windows hold fewer blocks. Longer stretches are of full attention, whose keys are chained: equal ends will do."""
-
-
-class Run:
-    """Neighbouring blocks with the same holders; while free, one entry of the free queue, its last block in front."""
-
-    __slots__ = ("after", "before", "blocks", "found", "holders", "keys")
-
-    def __init__(self, blocks: list[int], keys: list[int], holders: int, *, found: bool) -> None:
-        self.blocks = blocks
-        self.keys = keys
-        """Of each block; empty for blocks without one."""
-        self.holders = holders
-        self.found = found
-        """A lookup of any of the keys finds this run's block and not one with the same tokens elsewhere."""
-        self.before: Run = self
-        self.after: Run = self
 
 
 class RunPool:
@@ -44,10 +30,10 @@ class RunPool:
         self._run: list[Run | None] = [None] * count
         """The run of each block that has a key."""
         self._place = [0] * count
-        """Where it stands in its run."""
+        """Where it stands; in a run one behind the other."""
         self._ring = Run([], [], 0, found=False)
         """The free queue is a ring of runs through this empty one; the next to be taken is behind it."""
-        self._link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
+        link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
         # What was counted with `ahead` and is not booked.
         self._owes = False
         self._level = self._peak = 0
@@ -79,11 +65,12 @@ class RunPool:
             block = self._first.get(hashes[at])
             if block is None:
                 break
-            run, place = self._run[block], self._place[block]
+            run = self._run[block]
             assert run is not None
             if not run.found:
                 found.append(block)
                 continue
+            place = self._place[block] - run.base
             keys, length = run.keys, min(len(run.blocks) - place, most - at)
             if keys[place + length - 1] != hashes[at + length - 1]:
                 length = bisect_left(range(1, length), True, key=lambda n: keys[place + n] != hashes[at + n]) + 1
@@ -102,13 +89,14 @@ class RunPool:
     def key_of(self, block: int) -> int | None:
         """The hash that finds a block."""
         run = self._run[block]
-        return run.keys[self._place[block]] if run is not None and run.keys else None
+        return run.keys[self._place[block] - run.base] if run is not None and run.keys else None
 
     def put(self, block: int, key: int) -> None:
         """Make a block findable by this hash alone."""
         if self.key_of(block) != key:
             self.forget(block)
-            self.cache([block], [key])
+            run = self._run[block]
+            self.cache([block], [key], holders=1 if run is None else run.holders)
 
     def forget(self, block: int) -> None:
         """A block is no longer findable."""
@@ -116,10 +104,10 @@ class RunPool:
         run = self._run[block]
         if run is None or not run.keys:
             return
-        if place := self._place[block]:
-            run = self._cut(run, place)
+        if place := self._place[block] - run.base:
+            _, run = self._cut(run, place)
         if len(run.blocks) > 1:
-            self._cut(run, 1)
+            run, _ = self._cut(run, 1)
         (key,) = run.keys
         self._forget(block, key)
         run.keys = []
@@ -144,13 +132,12 @@ class RunPool:
         at = 0
         while at < len(whole):
             run, length = self._stretch(whole, at)
-            place = self._place[whole[at]]
-            if place:
-                run = self._cut(run, place)
+            if place := self._place[whole[at]] - run.base:
+                _, run = self._cut(run, place)
             if length < len(run.blocks):
-                self._cut(run, length)
+                run, _ = self._cut(run, length)
             if not run.holders:
-                self._unlink(run)
+                unlink(run)
                 self.free_count -= length
             run.holders += 1
             at += length
@@ -170,7 +157,7 @@ class RunPool:
                     self._forget(block, key)
                 del run.keys[-left:]
             if not run.blocks:
-                self._unlink(run)
+                unlink(run)
             taken += part
         return taken
 
@@ -210,39 +197,43 @@ class RunPool:
             kept = run
         if bare:
             self.free_count += len(bare)
-            self._link(self._ring, Run(bare[::-1], [], 0, found=False))
+            link(self._ring, Run(bare[::-1], [], 0, found=False))
         for neighbours in freed:
             run = neighbours.pop()
             while neighbours:
-                self._join(run, neighbours.pop())
+                run = self._join(run, neighbours.pop())
             self.free_count += len(run.blocks)
-            self._link(self._ring.before, run)
+            link(self._ring.before, run)
 
-    def cache(self, blocks: Sequence[int], hashes: Sequence[int]) -> None:
-        """Make full blocks findable by the hashes of their tokens."""
+    def cache(self, blocks: list[int], hashes: Sequence[int], at: int = 0, holders: int = 1) -> None:
+        """Make full blocks, which have no keys, findable by the hashes of their tokens.
+
+        `at`: place of the first one in its prompt.
+        """
         if not self.caching:
             return
-        run: Run | None = None
-        first, runs, places = self._first, self._run, self._place
-        if len(blocks) > 1 and first.keys().isdisjoint(hashes) and not any(map(runs.__getitem__, blocks)):
-            first.update(zip(hashes, blocks, strict=True))
-            run = Run(list(blocks), list(hashes), 1, found=True)
-            for place, block in enumerate(blocks):
-                runs[block] = run
-                places[block] = place
+        twins, stop = self._twins, len(blocks)
+        there = list(map(self._first.setdefault, hashes, blocks))
+        if there == blocks:
+            self._enter(list(blocks), list(hashes), at, holders, found=True)
             return
-        for block, key in zip(blocks, hashes, strict=True):
-            found = first.setdefault(key, block) == block
+        start = 0
+        while start < stop:
+            found, end = there[start] == blocks[start], start + 1
+            while end < stop and (there[end] == blocks[end]) == found:
+                end += 1
             if not found:
-                self._twins.setdefault(key, []).append(block)
-            before = runs[block]
-            holders = 1 if before is None else before.holders
-            if run is None or run.found != found or run.holders != holders:
-                run = Run([], [], holders, found=found)
+                for place in range(start, end):
+                    twins.setdefault(hashes[place], []).append(blocks[place])
+            self._enter(blocks[start:end], list(hashes[start:end]), at + start, holders, found=found)
+            start = end
+
+    def _enter(self, blocks: list[int], keys: list[int], base: int, holders: int, *, found: bool) -> None:
+        runs, places = self._run, self._place
+        run = Run(blocks, keys, holders, found=found, base=base)
+        for place, block in enumerate(blocks, base):
             runs[block] = run
-            places[block] = len(run.blocks)
-            run.blocks.append(block)
-            run.keys.append(key)
+            places[block] = place
 
     # Blocks that come and go unnamed.
 
@@ -307,7 +298,7 @@ class RunPool:
             bare = spare[-back:]
             del spare[-back:]
             self.free_count += back
-            self._link(self._ring, Run(bare, [], 0, found=False))
+            link(self._ring, Run(bare, [], 0, found=False))
 
     def reset(self) -> bool:
         """Forget everything cached; refused while any block is held."""
@@ -318,7 +309,7 @@ class RunPool:
         self._twins.clear()
         self._run = [None] * self.count
         self._ring.before = self._ring.after = self._ring
-        self._link(self._ring, Run(order, [], 0, found=False))
+        link(self._ring, Run(order, [], 0, found=False))
         return True
 
     def free_order(self) -> list[int]:
@@ -332,9 +323,9 @@ class RunPool:
 
     def _stretch(self, blocks: list[int], at: int) -> tuple[Run, int]:
         """The run of the block at `at`, and how many blocks from there on are neighbours in it."""
-        run, place = self._run[blocks[at]], self._place[blocks[at]]
+        run = self._run[blocks[at]]
         assert run is not None
-        held = run.blocks
+        held, place = run.blocks, self._place[blocks[at]] - run.base
         length = min(len(held) - place, len(blocks) - at)
         if run.found and length > _SHORT and held[place + length - 1] == blocks[at + length - 1]:
             return run, length
@@ -344,34 +335,55 @@ class RunPool:
 
     def _ending(self, run: Run, blocks: list[int], end: int) -> Run:
         """The part of a held run that ends with the last of `blocks[:end]` and whose blocks are all among them."""
-        stop = self._place[blocks[end - 1]] + 1
+        stop = self._place[blocks[end - 1]] - run.base + 1
         if stop < len(run.blocks):
-            self._cut(run, stop)
+            run, _ = self._cut(run, stop)
         length = min(stop, end)
         if run.found and length > _SHORT and run.blocks[stop - length] == blocks[end - length]:
-            return self._cut(run, stop - length) if length < stop else run
+            return self._cut(run, stop - length)[1] if length < stop else run
         if run.blocks[stop - length :] != blocks[end - length : end]:
             length = next(n for n in range(1, length + 1) if run.blocks[-n - 1] != blocks[end - n - 1])
-        return self._cut(run, stop - length) if length < stop else run
+        return self._cut(run, stop - length)[1] if length < stop else run
 
-    def _cut(self, run: Run, length: int) -> Run:
-        """A run becomes two: it keeps its first `length` blocks; the new one, of the rest, is in front in the queue."""
-        rest = Run(run.blocks[length:], run.keys[length:], run.holders, found=run.found)
-        del run.blocks[length:], run.keys[length:]
-        for place, block in enumerate(rest.blocks):
-            self._run[block] = rest
-            self._place[block] = place
+    def _cut(self, run: Run, length: int) -> tuple[Run, Run]:
+        """A run becomes two, its first `length` blocks and the rest, which is in front in the queue.
+
+        The longer one stays the same object.
+        """
+        blocks, keys, runs = run.blocks, run.keys, self._run
+        if 2 * length < len(blocks):
+            head = Run(blocks[:length], keys[:length], run.holders, found=run.found, base=run.base)
+            del blocks[:length], keys[:length]
+            run.base += length
+            for block in head.blocks:
+                runs[block] = head
+            if not run.holders:
+                link(run, head)
+            return head, run
+        rest = Run(blocks[length:], keys[length:], run.holders, found=run.found, base=run.base + length)
+        del blocks[length:], keys[length:]
+        for block in rest.blocks:
+            runs[block] = rest
         if not run.holders:
-            self._link(run.before, rest)
-        return rest
+            link(run.before, rest)
+        return run, rest
 
-    def _join(self, run: Run, rest: Run) -> None:
-        """What follows a run becomes part of it; neither is in the queue."""
-        for place, block in enumerate(rest.blocks, len(run.blocks)):
-            self._run[block] = run
-            self._place[block] = place
+    def _join(self, run: Run, rest: Run) -> Run:
+        """A run and what follows it become one, and the longer one is it; neither is in the queue."""
+        runs, place = self._run, run.base + len(run.blocks)
+        if rest.base != place:
+            for at, block in enumerate(rest.blocks, place):
+                self._place[block] = at
+        elif len(rest.blocks) > len(run.blocks):
+            for block in run.blocks:
+                runs[block] = rest
+            rest.blocks[:0], rest.keys[:0], rest.base = run.blocks, run.keys, run.base
+            return rest
+        for block in rest.blocks:
+            runs[block] = run
         run.blocks += rest.blocks
         run.keys += rest.keys
+        return run
 
     def _forget(self, block: int, key: int) -> None:
         self._run[block] = None
@@ -385,15 +397,3 @@ class RunPool:
             del self._first[key]
         if twins is not None and not twins:
             del self._twins[key]
-
-    @staticmethod
-    def _link(left: Run, run: Run) -> None:
-        """Put a run behind `left` in the queue."""
-        right = left.after
-        left.after = right.before = run
-        run.before, run.after = left, right
-
-    @staticmethod
-    def _unlink(run: Run) -> None:
-        run.before.after, run.after.before = run.after, run.before
-        run.before = run.after = run
