@@ -28,18 +28,42 @@ def salt_seed(salt: str | None) -> int:
     return int.from_bytes(blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big") + 1
 
 
+class _Powers:
+    """Of an odd number and of its inverse modulo 2^64, as many as were asked for."""
+
+    def __init__(self) -> None:
+        self.up: NDArray[np.uint64] = np.ones(1, dtype=np.uint64)
+        self.down: NDArray[np.uint64] = self.up
+
+    def reach(self, count: int) -> None:
+        while len(self.up) <= count:
+            up, down = (np.uint64(pow(base, len(self.up), 1 << 64)) for base in (_ODD, _INVERSE))
+            self.down = np.concatenate((self.down, self.down * down))
+            self.up = np.concatenate((self.up, self.up * up))  # the longer last: threads look at it
+
+
+_ODD = 0x9E3779B97F4A7C15
+_INVERSE = pow(_ODD, -1, 1 << 64)
+_KEPT = np.uint64((1 << 60) - 1)
+_POWERS = _Powers()
+
+
 def chain_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
     """One hash for each full block of `tokens`, each depending on everything before it through `parent`.
 
-    Contents are mixed in one vector operation (odd multipliers, so that a changed token changes the sum), and chained
-    by the interpreter's hash of integer pairs, which is the same on every 64-bit machine.
+    Contents are mixed with odd multipliers, so that a changed token changes the sum. Each hash is the one before it
+    times an odd number, and the content: as a sum of contents over powers of that number all are worked out at once.
+    60 bits are kept, which is arithmetic of the same kind.
     """
     full = len(tokens) // block_size
     if full == 0:
         return []
     rows = tokens[: full * block_size].reshape(full, block_size).astype(np.uint64)
-    contents: list[int] = rows.dot(_MIX[:block_size]).tolist()
-    return [parent := hash((parent, content)) for content in contents]
+    if len(_POWERS.up) <= full:
+        _POWERS.reach(full)
+    sums = (rows.dot(_MIX[:block_size]) * _POWERS.down[1 : full + 1]).cumsum()
+    hashes: list[int] = (((sums + np.uint64(parent)) * _POWERS.up[1 : full + 1]) & _KEPT).tolist()
+    return hashes
 
 
 class BlockPool:
