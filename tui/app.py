@@ -8,12 +8,15 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec.structs import replace
+from rich.console import RenderableType
+from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import ModalScreen, Screen
 
 from windtunnel.tui.follow import Follower
+from windtunnel.tui.frugal import FrugalDriver, cropped
 from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
 from windtunnel.tui.picture import svg
 from windtunnel.tui.screens.agent import AgentScreen
@@ -149,9 +152,10 @@ class Viewer(App[int]):
         chosen = super().get_driver_class()
         if chosen.__name__ != "LinuxDriver":
             return chosen
-        from windtunnel.tui.frugal import FrugalDriver
-
         return FrugalDriver
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, cropped(renderable) if isinstance(renderable, CompositorUpdate) else renderable)
 
     def on_mount(self) -> None:
         if self.hear_signals:

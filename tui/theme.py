@@ -111,7 +111,7 @@ ASCII = Glyphs(
     full="=",
     rest="-",
     edges=("[", "]"),
-    eighths=" ........#",
+    eighths=" ...====#",
     levels="_.,:-=+#",
     braille=False,
     none="-",
@@ -174,7 +174,7 @@ def _style(tones: str, over: str, ink: PaletteName | bool) -> Style:
     return Style.combine((ground, *(table[name] for name in (*tones.split(), *over.split()))))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def strip(line: Line, width: int, colour: PaletteName | bool = True, over: str = "") -> Strip:
     """The line as a Strip of exactly `width` cells on the background, `over` laid on every piece.
 

@@ -7,7 +7,7 @@ two places nothing is missed, and gauges stand for the time until the next place
 
 import mmap
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -143,10 +143,9 @@ class Past:
         if not told or told[-1].t <= self.t:
             return
         progress, last, seconds = told[-1], self.progress, (told[-1].t - self.t) / NS
-        amounts: Counter[str] = Counter(
-            output=max(0, progress.output_tokens - (last.output_tokens if last is not None else 0)),
-            prompt=max(0, progress.prompt_tokens - (last.prompt_tokens if last is not None else 0)),
-        )
+        amounts: defaultdict[str, float] = defaultdict(float)
+        amounts["output"] = max(0, progress.output_tokens - (last.output_tokens if last is not None else 0))
+        amounts["prompt"] = max(0, progress.prompt_tokens - (last.prompt_tokens if last is not None else 0))
         for seen in told:
             for name, value in _gauges(seen):
                 amounts[name] += value * seconds / len(told)

@@ -1,6 +1,6 @@
 from windtunnel.tui.theme import Line, plain, strip
 from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad, spread
-from windtunnel.tui.widgets.lines import changed
+from windtunnel.tui.widgets.lines import changed, spans
 
 
 def words(*texts: str) -> Line:
@@ -50,3 +50,53 @@ def test_changed_columns_cover_what_differs() -> None:
     assert changed(old, new, 40) == (10, 14)
     assert changed(old, (*new, ("!", "")), 40) == (10, 40)
     assert changed(old, (("01 ", "dim"), ("tool ", "tool"), ("62.1", ""), (" end", "")), 40) == (3, 40)
+
+
+def test_what_changed_far_apart_is_drawn_apart() -> None:
+    old = (
+        ("01", "dim"),
+        (" decode ", "decode"),
+        ("same " * 4, ""),
+        ("62.1", ""),
+        ("text", ""),
+        (" " * 30, ""),
+        ("a", ""),
+    )
+    new = (
+        ("01", "dim"),
+        (" tool   ", "tool"),
+        ("same " * 4, ""),
+        ("61.9", ""),
+        ("text", ""),
+        (" " * 30, ""),
+        ("b", ""),
+    )
+    assert spans(old, old, 80) == []
+    assert spans(old, new, 80) == [(2, 10), (30, 34), (68, 69)]
+    assert spans(old, new, 60) == [(2, 10), (30, 34)]
+    assert spans(old, new, 32) == [(2, 10), (30, 32)]
+    near = (*new[:4], ("more", ""), *new[5:])
+    assert spans(old, near, 80) == [(2, 10), (30, 38), (68, 69)]
+    # Of other pieces, or pieces of other widths, nothing is known but where the first difference is.
+    assert spans(old, (*old, ("!", "")), 80) == [changed(old, (*old, ("!", "")), 80)]
+    wider = (*old[:3], ("162.1", ""), *old[4:])
+    assert spans(old, wider, 80) == [changed(old, wider, 80)]
+
+
+def test_drawing_the_stretches_makes_the_line() -> None:
+    import random
+
+    rng = random.Random(5)
+    for _ in range(300):
+        widths = [rng.randint(1, 9) for _ in range(rng.randint(1, 12))]
+        old, new = (
+            tuple(
+                (rng.choice("ab▶") * w, rng.choice(("", "dim"))) if rng.random() < 0.4 else ("." * w, "")
+                for w in widths
+            )
+            for _ in range(2)
+        )
+        shown = list(plain(old).ljust(100))
+        for first, last in spans(old, new, 100):
+            shown[first:last] = plain(new).ljust(100)[first:last]
+        assert "".join(shown) == plain(new).ljust(100)

@@ -13,6 +13,9 @@ from textual.widget import Widget
 from windtunnel.tui.theme import Line, Theme, cells_of, strip
 from windtunnel.tui.widgets.compose import cells
 
+GAP = 12
+"""Fewer unchanged cells than this are sent again: moving the cursor costs as much."""
+
 
 def changed(old: Line, new: Line, width: int) -> tuple[int, int]:
     """Columns from the first piece that differs to the last one, as [first, last)."""
@@ -31,6 +34,25 @@ def changed(old: Line, new: Line, width: int) -> tuple[int, int]:
     if cells(old) != cells(new) or last <= first:
         last = width
     return min(first, width), max(last, min(first + 1, width))
+
+
+def spans(old: Line, new: Line, width: int) -> list[tuple[int, int]]:
+    """The stretches of columns that differ, as [first, last); what lies close together is one."""
+    if len(old) != len(new):
+        return [changed(old, new, width)]
+    out: list[tuple[int, int]] = []
+    column = 0
+    for before, after in zip(old, new, strict=True):
+        size = cells_of(after[0])
+        if before != after:
+            if cells_of(before[0]) != size:
+                return [changed(old, new, width)]
+            if out and column - out[-1][1] < GAP:
+                out[-1] = out[-1][0], column + size
+            else:
+                out.append((column, column + size))
+        column += size
+    return [(first, min(last, width)) for first, last in out if first < width]
 
 
 class Lines(Widget):
@@ -66,8 +88,10 @@ class Lines(Widget):
         for y in dirty:
             before, after = old[y] if y < len(old) else (), new[y] if y < len(new) else ()
             whole = y in (was, marked) and was != marked
-            first, last = (0, width) if whole else changed(before, after, width)
-            regions.append(Region(first, y, last - first, 1))
+            regions += [
+                Region(first, y, last - first, 1)
+                for first, last in ([(0, width)] if whole else spans(before, after, width))
+            ]
         self.refresh(*regions)
 
     def wear(self, theme: Theme) -> None:
