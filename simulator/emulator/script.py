@@ -6,6 +6,7 @@ tokens, so that text sent back in a history finds the KV cache that its generati
 
 import math
 import threading
+from collections.abc import Sequence
 from functools import cache, cached_property
 from hashlib import blake2b
 from typing import Self
@@ -117,6 +118,24 @@ _NONE: NDArray[np.int64] = np.empty(0, dtype=np.int64)
 def hasher(seed: int) -> blake2b:
     """Takes a prompt's ids (four bytes each) in pieces: the output depends on the prompt and the seed."""
     return blake2b(digest_size=16, key=seed.to_bytes(8, "big", signed=True))
+
+
+class Unread:
+    """Stands where words would, in a run that keeps no text: ids that are the same for the same prompt.
+
+    They are only compared with each other; which they are changes nothing.
+    """
+
+    def __init__(self, prompt: Tokens, hashes: Sequence[int], block_size: int) -> None:
+        """`hashes`: of the prompt's full blocks."""
+        rest = prompt[len(hashes) * block_size :].tolist()
+        self._first = hash((hashes[-1] if hashes else 0, *rest)) & 0x7FFF_FFFF
+
+    def tokens(self, start: int, stop: int) -> list[int]:
+        return list(range(self._first + start, self._first + stop))
+
+    def first(self, count: int) -> NDArray[np.int64]:
+        return np.arange(self._first, self._first + count)
 
 
 class Words:

@@ -62,7 +62,7 @@ class _Thread:
         self.ends: list[int] = []
         """Tokens up to the end of each part."""
         self.digests: list[blake2b] = []
-        """Of the prompt up to the end of each part."""
+        """Of the prompt up to the end of each part, where they are wanted."""
         self.ids: Tokens = np.empty(1024, dtype=np.uint32)
         """The first `size` are the prompt."""
         self.size = 0
@@ -72,19 +72,23 @@ class _Thread:
         del self.parts[parts:], self.ends[parts:], self.digests[parts:]
         self.size = self.ends[-1] if parts else 0
 
-    def add(self, part: bytes) -> None:
-        end = self.size + len(part) // 4
+    def add(self, parts: Sequence[bytes], *, digests: bool) -> None:
+        data = b"".join(parts)
+        start, end = self.size, self.size + len(data) // 4
         if end > len(self.ids):
             grown = np.empty(max(end, 2 * len(self.ids)), dtype=np.uint32)
-            grown[: self.size] = self.ids[: self.size]
+            grown[:start] = self.ids[:start]
             self.ids = grown
-        self.ids[self.size : end] = np.frombuffer(part, dtype=np.uint32)
-        digest = self.digests[-1].copy() if self.digests else hasher(self.seed)
-        digest.update(part)
+        self.ids[start:end] = np.frombuffer(data, dtype=np.uint32)
         self.size = end
-        self.parts.append(part)
-        self.ends.append(end)
-        self.digests.append(digest)
+        self.parts += parts
+        for part in parts:
+            start += len(part) // 4
+            self.ends.append(start)
+            if digests:
+                digest = self.digests[-1].copy() if self.digests else hasher(self.seed)
+                digest.update(part)
+                self.digests.append(digest)
 
     def rehash(self, same: int, block_size: int) -> list[int]:
         """Hashes of the whole prompt, of which the first `same` tokens are those of the one before."""
@@ -96,8 +100,10 @@ class _Thread:
 
 
 class Bodies:
-    def __init__(self, settings: Settings, template: Renderer, tokenizer: Vocabulary) -> None:
+    def __init__(self, settings: Settings, template: Renderer, tokenizer: Vocabulary, *, digests: bool = True) -> None:
+        """`digests`: what words are drawn from is worked out part by part, where there are parts."""
         self._settings = settings
+        self._digests = digests
         self._template = template
         self._tokenizer = tokenizer
         self.block_size = settings.limits.hash_block_size
@@ -128,11 +134,11 @@ class Bodies:
             same = next(at for at, part in enumerate(known) if at == len(given) or part != given[at])
             held.cut(same)
         kept = held.size
-        for part in given[same:]:
-            held.add(part)
+        held.add(given[same:], digests=self._digests)
         self._remember(held)
         hashes = held.rehash(kept, self.block_size)
-        return self._wanted(ask, held.ids[: held.size], hashes, held.digests[-1].digest())
+        digest = held.digests[-1].digest() if held.digests else None
+        return self._wanted(ask, held.ids[: held.size], hashes, digest)
 
     def _of_prompt(self, body: bytes, thread: str) -> Wanted:
         ask = self._completion.decode(body)

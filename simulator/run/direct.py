@@ -19,7 +19,7 @@ from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.ask import Refusal
 from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.request import Request
-from windtunnel.simulator.emulator.script import Inventory, Words
+from windtunnel.simulator.emulator.script import Inventory, Unread, Words
 from windtunnel.simulator.run.bodies import Bodies, Wanted
 from windtunnel.simulator.run.spoken import Speech, Spoken
 
@@ -46,7 +46,7 @@ class Stream:
         self.raw = raw
         self._core = core
         self.request: Request | None = None
-        self.script: Words | None = None
+        self.script: Words | Unread | None = None
         self.wanted: Wanted | None = None
         self.done: asyncio.Future[None] | None = None
         self.spoken: Spoken | None = None
@@ -187,23 +187,30 @@ class Direct:
         wanted = self._bodies.read(path, parts, stream.raw.request_id.rpartition("-")[0])
         ask = wanted.ask
         seed = self._bodies.seed_of(ask)
-        script = Words(wanted.prompt, seed, self._inventory, digest=wanted.digest, acceptance=self._acceptance)
+        script: Words | Unread
+        ends: int | None = None
+        if self._keep_text or self._acceptance is not None or not ask.ignore_eos:
+            script = Words(wanted.prompt, seed, self._inventory, digest=wanted.digest, acceptance=self._acceptance)
+            ends = None if ask.ignore_eos else script.natural_length(wanted.least)
+        else:
+            script = Unread(wanted.prompt, wanted.hashes, self._bodies.block_size)
         request = Request(
             stream.raw.request_id,
             wanted.prompt,
             script,
             wanted.most,
             block_size=self._bodies.block_size,
-            ends=None if ask.ignore_eos else script.natural_length(wanted.least),
+            ends=ends,
             salt=ask.cache_salt,
             priority=ask.priority,
             arrival=now,
             hashes=wanted.hashes,
         )
         stream.request, stream.wanted, stream.script = request, wanted, script
-        ids = script.first(request.ends)
-        if self._keep_text:
-            stream.spoken = self._speech.spoken(ids)
+        if isinstance(script, Words):
+            ids = script.first(request.ends)  # drawn at once: a part at a time takes longer
+            if self._keep_text:
+                stream.spoken = self._speech.spoken(ids)
         return request
 
     async def close(self) -> None:

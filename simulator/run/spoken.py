@@ -4,8 +4,6 @@ A client over HTTP puts an answer together from its chunks. The emulator's answe
 look at a stream only cuts them; the pieces are those that the chunks carry, one for each token.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,18 +16,18 @@ class Spoken:
 
     __slots__ = ("_ends", "_text", "first_visible")
 
-    def __init__(self, text: str, ends: Sequence[int]) -> None:
+    def __init__(self, text: str, ends: NDArray[np.int64]) -> None:
         self._text = text
         self._ends = ends
-        self.first_visible: int | None = next((k for k in range(len(ends) - 1) if ends[k + 1]), None)
+        self.first_visible: int | None = int(ends.searchsorted(0, side="right")) - 1 if text else None
         """The first token that says something."""
 
     def text(self, tokens: int) -> str:
         """Of the first `tokens` tokens."""
-        return self._text[: self._ends[tokens]]
+        return self._text[: int(self._ends[tokens])]
 
     def tail(self, tokens: int) -> str:
-        end = self._ends[tokens]
+        end = int(self._ends[tokens])
         return self._text[max(0, end - TAIL_CHARS) : end]
 
 
@@ -45,7 +43,7 @@ class Speech:
 
     def spoken(self, ids: NDArray[np.int64]) -> Spoken:
         if not len(ids):
-            return Spoken("", [0])
+            return Spoken("", np.zeros(1, dtype=np.int64))
         missing = int(ids.max()) + 1 - len(self._lengths)
         if missing > 0:
             self._lengths = np.concatenate((self._lengths, np.full(missing, -1)))
@@ -56,4 +54,6 @@ class Speech:
                 piece = self._pieces[token] = self._tokenizer.decode([token])
                 self._lengths[token] = len(piece)
             lengths = self._lengths.take(ids)
-        return Spoken("".join(self._pieces.take(ids).tolist()), [0, *lengths.cumsum().tolist()])
+        ends = np.zeros(len(ids) + 1, dtype=np.int64)
+        lengths.cumsum(out=ends[1:])
+        return Spoken("".join(self._pieces.take(ids)), ends)

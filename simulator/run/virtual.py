@@ -153,13 +153,15 @@ class VirtualRun:
                 wall_clock=time.time(),
             )
             writer.write_run({**about, "run_dir": HERE, "virtual": True})
-            bodies = Bodies(settings, template, tokenizer)
+            acceptance = acceptance_of(settings)
+            words = config.keeps_text or acceptance is not None or config.lengths == "natural"
+            bodies = Bodies(settings, template, tokenizer, digests=words)
             direct = Direct(
                 core,
                 bodies,
                 Speech(tokenizer),
                 Inventory.of(tokenizer),
-                acceptance_of(settings),
+                acceptance,
                 self._clock,
                 keep_text=config.keeps_text,
             )

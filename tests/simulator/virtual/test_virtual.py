@@ -89,6 +89,13 @@ def test_step_by_step_gives_the_same_events(virtually, flags):
         assert fast.data(name) == slow.data(name), name
 
 
+def test_text_that_nobody_keeps_changes_nothing_that_is_counted(virtually):
+    kept, left = (virtually(*busy(), forked(), agents=3, sessions=6, text=text) for text in (True, False))
+    assert [msgspec.structs.replace(call, t_first_visible=None) for call in kept.calls] == left.calls
+    assert sum(call.cached_tokens for call in left.calls) > 10_000
+    assert kept.events(ev.EngineSample) == left.events(ev.EngineSample)
+
+
 def test_the_summary_can_be_computed_again(virtually):
     done = virtually(*busy(), duration_s=10.0)
     assert msgspec.structs.replace(recompute(done.path), run_dir=str(done.path)) == done.summary
