@@ -193,8 +193,9 @@ async def test_help_opens_and_closes(folder: Path, follow: Open) -> None:
             await pilot.press("question_mark")
             assert isinstance(app.screen, HelpScreen)
             shown = text(app)
-            assert "freeze the table" in shown
-            assert "▶ decode" in shown
+            assert "freeze all" in shown
+            await pilot.press("pagedown")
+            assert "▶ decode" in text(app)
             await pilot.press("end")
             assert "an estimate until" in text(app)
             await pilot.press("q")
