@@ -251,10 +251,10 @@ def test_a_sub_agents_turns_are_indented_below_its_name() -> None:
 def test_shapes_are_drawn_to_one_scale() -> None:
     shown = [line for line in lines(story(shape_only=True), 100).splitlines() if "▇" in line]
     cells = [line.count("▇") for line in shown]
-    assert cells == [10, 14, 24], "200, 300 and 500 tokens of a largest message of 500"
+    assert cells == [15, 19, 24], "square roots of 200, 300 and 500 tokens, the largest filling its place"
     assert "300 prose" in shown[1]
     letters = [line for line in lines(story(shape_only=True), 100, Theme(colour=False)).splitlines() if "pppp" in line]
-    assert [line.count("p" * 10) for line in letters] == [1, 1, 2]
+    assert [line.count("p" * 14) for line in letters] == [1, 1, 1]
 
 
 def test_the_view_of_a_long_text_is_bounded_at_both_ends() -> None:

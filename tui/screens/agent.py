@@ -10,8 +10,9 @@ from textual.screen import Screen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.widgets.compose import clip, filled, pad, spread
+from windtunnel.tui.widgets.compose import cells, clip, filled, pad, spread
 from windtunnel.tui.widgets.header import status_line, title_line
+from windtunnel.tui.widgets.lanes import legend
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import bar
 from windtunnel.tui.widgets.story import Paragraphs, Text, about_lines, tail_of
@@ -92,7 +93,7 @@ def compose_agent(
     right += [turns_head(inner, story), *turns_table(story, looking, inner, rows, look)]
     right += [()] * (3 + lanes + 1 + rows - len(right))
     right.append(_words(story, turn, inner, look))
-    right.append(filled(((" transcript", "head"),), inner, "head"))
+    right.append(_transcript_head(story, inner, look))
     right += body or [((" " * 10, ""), (_nothing(view, story), "dim"))]
     right += [()] * (height - len(top) - len(right) - 1)
     if side:
@@ -116,6 +117,16 @@ def _turn_shown(story: Story, text: Text, spot: Spot, back: int, room: int) -> i
 
 def _words(story: Story, turn: Turn | None, width: int, look: Theme) -> Line:
     return about_turn(turn, following(story.turns).get(turn.key), width, look) if turn is not None else ()
+
+
+def _transcript_head(story: Story, width: int, look: Theme) -> Line:
+    """Whether there is text at all; at its right what the cells of the lanes and bars above mean."""
+    if story.trace is not None and story.trace.header.shape_only:
+        note = "shape only: its text was never recorded, only lengths and what repeats"
+        return filled(((" transcript  ", "head"), (note, "head warn")), width, "head")
+    key = tuple((text, f"head {style}".strip()) for text, style in legend(look.glyphs, look.colour))
+    name = pad(" transcript", max(12, width - cells(key) - 1))
+    return filled(((name, "head"), *key), width, "head")
 
 
 def _nothing(view: View, story: Story) -> str:

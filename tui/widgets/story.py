@@ -126,10 +126,11 @@ def entry_lines(entry: Entry, width: int, look: Theme, largest: int = 0) -> list
 
 def _shape(entry: Entry, room: int, largest: int, look: Theme) -> Line:
     """`Read  2.1k tokens  ▇▇▇▇▇▆▆  2.1k code + 300 filler`: how much of what, where no text was recorded."""
-    glyphs, head = look.glyphs, SHAPE_HEAD if room >= 60 else SHAPE_HEAD - 6
-    wide = SHAPE if room >= 60 else SHAPE // 2
+    glyphs, head = look.glyphs, SHAPE_HEAD if room >= 80 else SHAPE_HEAD - 6
+    wide = SHAPE if room >= 80 else SHAPE // 2
     whole = sum(tokens for _, tokens in entry.shape)
-    total = max(1, round(whole / max(1, largest, whole) * wide)) if whole else 0
+    # Sizes differ a hundredfold: their square roots are drawn.
+    total = max(1, round((whole / max(1, largest, whole)) ** 0.5 * wide)) if whole else 0
     out: list[tuple[str, str]] = [(pad(entry.head, head, ellipsis=glyphs.ellipsis) + "  ", "dim")]
     at, passed = 0, 0
     for kind, tokens in entry.shape:

@@ -7,9 +7,8 @@ import numpy as np
 from windtunnel.simulator.results.lanes import Stretches, paint
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, ThreadLane
-from windtunnel.tui.widgets.compose import cells, filled, pad
-from windtunnel.tui.widgets.lanes import axis, legend
-from windtunnel.tui.widgets.lanes import cells as lane_cells
+from windtunnel.tui.widgets.compose import filled, pad
+from windtunnel.tui.widgets.lanes import axis, cells
 from windtunnel.tui.window import fitting
 
 MIDDLE = 100
@@ -43,24 +42,14 @@ def lane_lines(story: Story, width: int, rows: int, cursor: int | None, look: Th
     hidden = len(story.lanes) - len(shown)
     name = f" {len(shown)} of {len(story.lanes)} threads" if hidden and width >= MIDDLE else " lanes"
     times = axis(start - story.began, step, columns, glyphs)
-    if width >= MIDDLE:
-        key = legend(glyphs, look.colour)
-        room = columns - cells(key) - 2
-        # The legend takes the place of times that have not come yet.
-        reached = (story.until - start) // step
-        head: Line = ((pad(name, left), "head"), (times, "head"))
-        if reached + 14 < room:
-            key = tuple((text, f"head {style}".strip()) for text, style in key)
-            head = ((pad(name, left), "head"), (times[:room], "head"), ("  ", "head"), *key)
-    else:
-        head = ((pad(name, left), "head"), (times, "head"))
+    head: Line = ((pad(name, left), "head"), (times, "head"))
     lines: list[Line] = [filled(head, width, "head")]
     painted = paint([_stretches(lane) for lane in shown], start, step, columns)
     at = None if cursor is None else (cursor - start) // step
     for lane, row in zip(shown, painted, strict=True):
         mark = at if at is not None and 0 <= at < columns else None
         label = _label(lane, left, look)
-        drawn = lane_cells(row.tobytes(), glyphs, look.colour, mark)
+        drawn = cells(row.tobytes(), glyphs, look.colour, mark)
         lines.append(filled((*label, *drawn), width))
     return lines
 

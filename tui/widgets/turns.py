@@ -132,7 +132,7 @@ def turn_line(turn: Turn, after: Turn | None, story: Story, longest: float, widt
 
     def part(state: AgentState) -> tuple[str, str]:
         value = times.get(state)
-        return seconds(value, none), state if value else "faint"
+        return seconds(value, none), state if value and value >= 0.005 else "faint"
 
     shown = {
         "turn": (
@@ -174,7 +174,7 @@ def _then(turn: Turn, after: Turn | None, story: Story, *, alarm: bool, separato
         return "cut by the end of the run", "cut"
     if after is not None:
         then = " + ".join(_wait_name(w.label, w.cause) for w in after.waits)
-        colour = "tool"
+        colour = "tool" if any(w.cause == "tool" for w in after.waits) else "wait"
     elif not turn.done:
         then, colour = story.row.state, story.row.state
     else:
