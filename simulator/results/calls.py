@@ -3,6 +3,9 @@
 Chunks are not tokens. Every figure here counts tokens where tokens are meant and arrivals where arrivals are meant.
 """
 
+from array import array
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -50,9 +53,11 @@ def token_chunks(call: CallEnd) -> tuple[Times, Counts]:
         if call.completion_tokens and call.t_last is not None:
             return np.array([call.t_last], dtype=np.int64), np.array([call.completion_tokens], dtype=np.float64)
         return _NO_TIMES, _NO_COUNTS
-    times = call.t_sent + 1000 * np.array(call.chunks.us, dtype=np.int64).cumsum()
+    times = _since_the_one_before(call.chunks.us).cumsum()
+    times *= 1000
+    times += call.t_sent
     if len(call.chunks.n) == len(call.chunks.us):
-        if call.chunks.n.count(1) == len(times):  # as a rule, and then nothing has to be converted
+        if _single(call):  # as a rule, and then nothing has to be converted
             counts, total = np.ones(len(times)), float(len(times))
         else:
             counts = np.array(call.chunks.n, dtype=np.float64)
@@ -65,6 +70,15 @@ def token_chunks(call: CallEnd) -> tuple[Times, Counts]:
     if call.completion_tokens is None:
         return times, _NO_COUNTS
     return times, np.full(len(times), call.completion_tokens / len(times))
+
+
+def _since_the_one_before(us: Sequence[int]) -> Times:
+    return np.frombuffer(us, dtype=np.int64) if isinstance(us, array) else np.array(us, dtype=np.int64)
+
+
+def _single(call: CallEnd) -> bool:
+    """Each chunk carried one token."""
+    return len(call.chunks.us) == len(call.chunks.n) == call.chunks.n.count(1)
 
 
 def output_tokens(call: CallEnd) -> int | None:
@@ -96,5 +110,7 @@ def tpot_s(call: CallEnd) -> float | None:
 
 def gaps_s(call: CallEnd) -> Counts:
     """Gaps between the arrivals of token-carrying chunks."""
+    if call.t_sent is not None and _single(call) and call.completion_tokens in {None, len(call.chunks.us)}:
+        return _since_the_one_before(call.chunks.us)[1:] * 1000 / NS
     times, _ = token_chunks(call)
     return (times[1:] - times[:-1]) / NS

@@ -207,8 +207,8 @@ def _trending(tally: Tally) -> bool:
     if window is None or window.seconds < TREND_MIN_S or len(tally.window_calls) < TREND_MIN_CALLS:
         return False
     edges = np.linspace(window.start, window.end, TREND_PARTS + 1)
-    tokens = np.histogram(tally.arrivals.times, bins=edges, weights=tally.arrivals.counts)[0]
-    if trends(tokens.tolist(), TREND_SHARE * float(tokens.mean())):
+    tokens = tally.arrivals.parts(edges.tolist())
+    if trends(tokens, TREND_SHARE * sum(tokens) / TREND_PARTS):
         return True
     samples = [s for s in tally.engine_in_window() if s.kv_usage is not None]
     usage = [mean(s.kv_usage for s in samples if low <= s.t < high) for low, high in pairwise(edges)]

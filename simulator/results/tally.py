@@ -5,7 +5,7 @@ the figures are.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -58,6 +58,13 @@ class Arrivals(Struct, frozen=True):
     def inside(self, window: Window) -> float:
         """Tokens that arrived inside the window."""
         return float(self.counts[(self.times >= window.start) & (self.times < window.end)].sum())
+
+    def parts(self, edges: Sequence[float]) -> list[float]:
+        """Tokens that arrived between each edge (ns, ascending) and the next, the last edge included."""
+        ends = [*edges[:-1], np.nextafter(edges[-1], np.inf)]
+        places = np.searchsorted(ends, self.times, side="right")
+        sums: list[float] = np.bincount(places, weights=self.counts, minlength=len(ends) + 1)[1:-1].tolist()
+        return sums
 
 
 class Session(Struct, gc=False):
