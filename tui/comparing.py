@@ -90,7 +90,7 @@ class Comparing:
         self._latest = Contrast(title=self._title(), experiment=self.experiment, progress="reading")
 
     def _title(self) -> str:
-        return kept.name_of(self.paths[0]) if self.experiment else "runs side by side"
+        return kept.name_of(self.paths[0]) if self.experiment else ", ".join(path.name for path in self.paths)
 
     def poll(self) -> Contrast:
         now = self._monotonic()
@@ -221,11 +221,13 @@ class Comparing:
         """Settings first, which are quick; then the events, a run of each configuration after the other."""
         heads = [_run_json(column.paths[0]) if column.paths else {} for column in columns]
         base = replace(base, differences=tuple(side.differing([side.settings(run) for run in heads])))
-        todo = [(n, i) for n in range(MOST_CURVES) for i, column in enumerate(columns) if n < len(column.paths)]
+        # Runs that count go before others: the curves are of what the figures are of.
+        best = [sorted(column.paths, key=_counts, reverse=True)[:MOST_CURVES] for column in columns]
+        todo = [(n, i) for n in range(MOST_CURVES) for i, paths in enumerate(best) if n < len(paths)]
         for done, (n, i) in enumerate(todo):
             progress = base.progress or f"reading run {done + 1} of {len(todo)}"
             self._latest = replace(base, columns=tuple(columns), progress=progress)
-            path = columns[i].paths[n]
+            path = best[i][n]
             try:
                 measured, found = self._one(path, _mtime(path / SUMMARY_FILE))
             except UsageError:
@@ -267,6 +269,14 @@ def _mtime(path: Path) -> float | None:
         return path.stat().st_mtime
     except OSError:
         return None
+
+
+def _counts(path: Path) -> bool:
+    try:
+        summary = RunFolder.open(path).summary()
+    except UsageError:
+        return False
+    return summary is not None and summary.valid
 
 
 def _run_json(path: Path) -> dict[str, Any]:

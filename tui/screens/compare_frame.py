@@ -63,23 +63,25 @@ def compose_compare(
         said = contrast.problem or contrast.progress or "nothing to compare"
         lines += [(), (("  ", ""), (cut(said, width - 4, glyphs.ellipsis), "bad" if contrast.problem else "dim"))]
         lines += [()] * (height - 1 - len(lines))
-        lines.append(_footer(looked, width, aside, whole=True, nested=nested))
+        lines.append(_footer(contrast, looked, width, aside, whole=True, nested=nested))
         return Frame(tuple(lines[:height]), None, len(lines), (), looked, whole=True)
     metric = contrast.metrics[looked.metric]
     compared = [against(column, metric, looked.versus) for column in contrast.columns]
     reach = scale([c for c in compared if c is not None])
-    lines.append(_ladder_head(looked, metric, reach, width, glyphs))
+    lines.append(_ladder_head(contrast, looked, metric, reach, width, glyphs))
     first = len(lines)
     room = max(2, min(count, (height - first) // 2 - 1))
     top = max(0, min(looked.top, looked.cursor, count - room))
     top = max(top, looked.cursor - room + 1)
     shown = range(top, min(count, top + room))
-    lines += [_rung(contrast.columns[i], i, metric, looked, reach, width, glyphs) for i in shown]
+    lines += [
+        _rung(contrast.columns[i], i, metric, looked, reach, width, glyphs, both=contrast.experiment) for i in shown
+    ]
     looked = replace(looked, top=top)
     lower, whole = _lower(contrast, looked, width, height - 1 - len(lines), look)
     lines += lower
     lines += [()] * (height - 1 - len(lines))
-    lines.append(_footer(looked, width, aside, whole=whole, nested=nested))
+    lines.append(_footer(contrast, looked, width, aside, whole=whole, nested=nested))
     return Frame(tuple(lines[:height]), first + looked.cursor - top, first, tuple(shown), looked, whole=whole)
 
 
@@ -137,7 +139,7 @@ def widths(width: int) -> Widths:
     return Widths(name=max(10, width - 4 - shown - bar - WORD - other - 4), value=shown, bar=bar, other=other)
 
 
-def _ladder_head(looked: Looked, metric: str, reach: float, width: int, glyphs: Glyphs) -> Line:
+def _ladder_head(contrast: Contrast, looked: Looked, metric: str, reach: float, width: int, glyphs: Glyphs) -> Line:
     w = widths(width)
     left, right = ("◂", "▸") if glyphs.name == "unicode" else ("<", ">")
     named: Line = ((f" {left} ", "head"), (metric, "sorted"), (f" {right}", "head"))
@@ -146,8 +148,8 @@ def _ladder_head(looked: Looked, metric: str, reach: float, width: int, glyphs: 
     if cells(named) + len(better) <= room:
         named = (*named, (better, "head"))
     other: Versus = "base" if looked.versus == "previous" else "previous"
-    said = pad(f"  {_versus(looked.versus)}", WORD + 2)
-    said += pad(_versus(other), w.other) if w.other else ""
+    said = pad(f"  {_versus(looked.versus)}", WORD + 2) if contrast.experiment else "  against A"
+    said += pad(_versus(other), w.other) if w.other and contrast.experiment else ""
     return filled(
         (*filled(named, room, "head"), (f"  {scale_line(reach, w.bar)}", "head"), (said, "head")), width, "head"
     )
@@ -157,7 +159,10 @@ def _versus(versus: Versus) -> str:
     return "against the base" if versus == "base" else "against the previous"
 
 
-def _rung(column: Column, place: int, metric: str, looked: Looked, reach: float, width: int, glyphs: Glyphs) -> Line:
+def _rung(
+    column: Column, place: int, metric: str, looked: Looked, reach: float, width: int, glyphs: Glyphs, *, both: bool
+) -> Line:
+    """One configuration; with `both` also against the other one, where there is room."""
     w = widths(width)
     step = column.step
     text, of = value(column, metric, wide=w.value > 11)
@@ -174,7 +179,7 @@ def _rung(column: Column, place: int, metric: str, looked: Looked, reach: float,
         said = "live: so far" if column.live else ("not counted" if of == "warn" else "base" if place == 0 else "")
         return (*head, (" " * (w.bar + 2 + RATIO), ""), (said, "dim"))
     line: Line = (*head, *ratio_bar(found, reach, w.bar, glyphs), ("  ", ""), *filled(_said(column, found), WORD))
-    if w.other:
+    if w.other and both:
         second = against(column, metric, "base" if looked.versus == "previous" else "previous")
         line = (*line, *(_said(column, second) if second is not None else ()))
     return line
@@ -232,11 +237,11 @@ def _lower(contrast: Contrast, looked: Looked, width: int, height: int, look: Th
     return lines[:height], len(kept) == len(PAGES) and len(told) + 1 <= rooms["settings"]
 
 
-def _footer(looked: Looked, width: int, aside: Line, *, whole: bool, nested: bool) -> Line:
+def _footer(contrast: Contrast, looked: Looked, width: int, aside: Line, *, whole: bool, nested: bool) -> Line:
     keys = [
         (9, "up down", "row"),
         (8, "left right", "metric"),
-        (6, "b", "base" if looked.versus == "previous" else "previous"),
+        *([(6, "b", "base" if looked.versus == "previous" else "previous")] if contrast.experiment else []),
         *([] if whole else [(7, "tab", PAGES[(looked.page + 1) % len(PAGES)])]),
         (5, "enter", "its runs"),
         (2, "p", "picture"),

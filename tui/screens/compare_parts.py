@@ -121,7 +121,7 @@ def curves(contrast: Contrast, looked: Looked, width: int, height: int, look: Th
     runs = [(column.letter, tone_of(i), column.curves) for i, column in places]
     read = max(len(c.curves) for _, c in places)
     total = max(len(c.paths) for _, c in places)
-    part = f" of {read} of {total} runs each" if read < total else ""
+    part = f", the mean of {read} of {total} runs each" if read < total else ""
     head: Line = ((f" output tokens/s over time, all agents{part}", "head"),)
     lines: list[Line] = [filled(head, width, "head")]
     lines += throughput(runs, width, height - 2 - below, look)

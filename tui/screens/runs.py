@@ -105,6 +105,10 @@ class RunsScreen(Screen[Path | None]):
         typing = self.filter_box.display
         frame = self._frame(entries, now, width, height - (1 if typing else 0), footer=not typing)
         if self._tell(frame.shown):
+            if self.choice.cursor is None:
+                # The newest one that did the same work is what is most likely asked for.
+                like = (path for path in frame.shown if self._told[path][1] == "good")
+                self.choice = replace(frame.choice, cursor=next(like, frame.choice.cursor))
             frame = self._frame(entries, now, width, height - (1 if typing else 0), footer=not typing)
         self.frame, self.choice = frame, frame.choice
         self.body.show(frame.lines, frame.marked)

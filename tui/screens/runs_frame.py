@@ -116,7 +116,20 @@ def _title(entries: Sequence[Past], title: str, subject: str, unread: int, width
     if subject:
         left += [(8, (("compare ", "strong"), (subject, "brand"), (" with which run?", "strong")))]
     else:
-        left += [(8, (("runs", "strong"),)), (4, ((cut(title, max(12, width // 2), look.glyphs.ellipsis), "dim"),))]
+        left += [
+            (8, (("runs", "strong"),)),
+            (
+                4,
+                (
+                    (
+                        cut(
+                            title if title.startswith("/") else f"./{title}", max(12, width // 2), look.glyphs.ellipsis
+                        ),
+                        "dim",
+                    ),
+                ),
+            ),
+        ]
     return spread(left, right, width)
 
 

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from windtunnel.tui.theme import Glyphs, Line
 
+NARROW = 1.02
+"""Values nearer to each other than this are a point on an axis from zero."""
 BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """A braille cell's dots by row and column."""
 
@@ -138,6 +140,8 @@ def reach(columns: Sequence[Sequence[float]]) -> tuple[float, float, bool]:
     if not parts:
         return 0.0, 1.0, False
     low, high = float(min(p[0] for p in parts)), float(max(p[1] for p in parts))
+    if high <= low * NARROW:
+        return 0.0, high or 1.0, False
     if low > 0 and high / low > 6:
         return low, high, True
-    return (0.0, high or 1.0, False) if low < high / 2 else (low, high if high > low else low + 1e-9, False)
+    return (0.0, high, False) if low < high / 2 else (low, high, False)

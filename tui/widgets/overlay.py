@@ -90,19 +90,19 @@ def _panel(runs: Runs, name: str, width: int, height: int, look: Theme, *, label
         Curve(letter, tone, rising(v, low, high, inner, logarithmic=logarithmic))  # type: ignore[arg-type]
         for (letter, tone, _), v in zip(runs, values, strict=True)
     ]
-    title = f"{TITLES[name]}{' (log)' if logarithmic else ''}"
+    title = f"{TITLES[name]} (log)" if logarithmic and len(TITLES[name]) + 6 <= inner else TITLES[name]
     lines: list[Line] = [filled(((" " * (left + 1), ""), (title, "strong")), width)]
     marks = {0: "all", rows // 2: "half", rows - 1: "none"} if rows >= 3 else {}
     for y, row in enumerate(drawn(curves, inner, rows, glyphs, colour=look.colour, upright=True)):
         lines.append(((pad(marks.get(y, ""), left, right=True), "faint"), (glyphs.tick, "faint"), *row))
-    start, end = _time(low, high), _time(high, high)
+    start, end = _time(low), _time(high)
+    start = start if len(start) + len(end) < inner else ""
     axis = f"{start}{end:>{inner - len(start)}}"
     lines.append(((" " * (left + 1), ""), (axis, "faint")))
     return [filled(line, width) if cells(line) < width else line for line in lines]
 
 
-def _time(value: float, most: float) -> str:
-    """In ms where the axis ends below a second."""
-    if most < 1:
-        return f"{value * 1000:.3g} ms" if value else "0"
-    return f"{value:.3g} s" if value < 100 else f"{value:.0f} s"
+def _time(value: float) -> str:
+    """With two digits, in ms below a second."""
+    number, unit = (value * 1000, "ms") if value < 1 else (value, "s")
+    return f"{number:.0f} {unit}" if number >= 10 else f"{number:.2g} {unit}" if number else "0"

@@ -56,7 +56,12 @@ COLUMNS = (
 GAP = 2
 MODEL, FOLDER = 28, 60
 """The most that these columns take of what is left over."""
-DATE, STATE, AGAINST = 12, 14, 30
+DATE, AGAINST = 12, 30
+
+
+def state_width(width: int) -> int:
+    """Of the column that says how a run stands: the longest reason where there is room for it."""
+    return 17 if width >= 130 else 14
 
 
 def engine_of(past: Past) -> str:
@@ -66,7 +71,7 @@ def engine_of(past: Past) -> str:
 
 def columns(width: int, *, against: bool) -> list[Column]:
     """Those that fit beside date and state, in their order; what is left over goes to the names."""
-    room = width - 5 - DATE - GAP - STATE - GAP - (AGAINST + GAP if against else 0)
+    room = width - 5 - DATE - GAP - state_width(width) - GAP - (AGAINST + GAP if against else 0)
     kept = list(COLUMNS)
     while kept and sum(c.width + GAP for c in kept) - GAP > room:
         kept.remove(min(kept, key=lambda c: c.weight))
@@ -92,7 +97,7 @@ def date(began: float, now: float) -> str:
     return f"{day} {at}" if then.tm_year == today.tm_year else f"{day} {then.tm_year}"
 
 
-def condition(past: Past, now: float, glyphs: Glyphs) -> tuple[str, str]:
+def condition(past: Past, now: float, glyphs: Glyphs, width: int) -> tuple[str, str]:
     """(text, tone) of how a run stands."""
     bad = glyphs.states["failed"]
     if past.kind == "unread":
@@ -117,7 +122,7 @@ def condition(past: Past, now: float, glyphs: Glyphs) -> tuple[str, str]:
     if not past.valid:
         more = f" +{len(past.invalid) - 1}" if len(past.invalid) > 1 else ""
         reason = past.invalid[0].replace("_", " ") if past.invalid else "not valid"
-        return f"{bad} {cut(reason, STATE - 2 - len(more), glyphs.ellipsis)}{more}", "warn"
+        return f"{bad} {cut(reason, width - 2 - len(more), glyphs.ellipsis)}{more}", "warn"
     if past.status == "interrupted":
         return f"{glyphs.states['cut']} interrupted", "cut"
     return f"{glyphs.dot} valid", "good"
@@ -165,7 +170,7 @@ def head(spec: Sequence[Column], sort: str, backwards: bool, width: int, glyphs:
             out.append((f"{mark} " if chosen else " " * GAP, tone if chosen else "head"))
 
     put("date", DATE, right=False)
-    put("state", STATE, right=False)
+    put("state", state_width(width), right=False)
     for column in spec:
         put(column.name, column.width, column.right)
     if against:
@@ -184,12 +189,12 @@ def row_line(
     against: tuple[str, str] | None = None,
 ) -> Line:
     """One entry; `mark` is its letter among those to be compared, `against` how it stands to the other run."""
-    text, tone = condition(past, now, glyphs)
+    text, tone = condition(past, now, glyphs, state_width(width))
     line: list[tuple[str, str]] = [
         (f" {mark:<2} ", "brand"),
         (pad(date(past.began, now), DATE), "text" if past.opens else "dim"),
         (" " * GAP, ""),
-        (pad(text, STATE, ellipsis=glyphs.ellipsis), tone),
+        (pad(text, state_width(width), ellipsis=glyphs.ellipsis), tone),
         (" " * GAP, ""),
     ]
     if not past.opens:
