@@ -76,6 +76,7 @@ def _palette(ground: str, raised: str, chosen: str, on_badge: str, colours: Mapp
         "sorted": Style(color=c["strong"], bgcolor=raised, bold=True),
         "select": Style(bgcolor=chosen),
         "reverse": Style(reverse=True),
+        "cursor": Style(color=ground, bgcolor=c["strong"], bold=True),
         "bold": Style(bold=True),
         "emulated": Style(color=on_badge, bgcolor=c["warn"], bold=True),
         "frozen": Style(color=on_badge, bgcolor=c["brand"], bold=True),
@@ -163,7 +164,7 @@ PLAIN: Mapping[str, Style] = {
         bold=style.bold or None,
         dim=name in {"dim", "faint", "rule", "done", "idle"} or None,
         underline=name in {"head", "sorted"} or None,
-        reverse=name in {"select", "reverse", "emulated", "frozen", "alarm"} or None,
+        reverse=name in {"select", "reverse", "cursor", "emulated", "frozen", "alarm"} or None,
     )
     for name, style in DARK.tones.items()
 }

@@ -112,9 +112,9 @@ async def test_a_filter_that_matches_nobody_says_so(folder: Path, follow: Open) 
 async def test_freezing_holds_everything_and_going_on_jumps_to_the_present(
     folder: Path, follow: Open, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        Viewer, "playing", False
-    )  # played only to have a run that goes on: one that is would stand still
+    # Played only to have a run that goes on: one that is played would stand still itself.
+    monkeypatch.setattr(Viewer, "playing", False)
+    monkeypatch.setattr(Follower, "speed", "real time 1.0x")
     follower = follow(folder, at_s=30.0, speed=1.0)
     async with opened(follower) as (app, pilot):
         was = app.view.elapsed_s

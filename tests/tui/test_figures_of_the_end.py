@@ -118,7 +118,7 @@ def check_engine(line: str, folder: Path, summary: dict[str, Any], *, expected: 
 
 
 async def test_side_by_side_at_120_columns(folder: Path, summary: dict[str, Any]) -> None:
-    lines = await shown(folder, (120, 26))
+    lines = await shown(folder, (120, 22))
     assert numbers(lines[0])[0] == str(summary["agents"])
     assert numbers(lines[1]) == [
         clock(summary["duration_s"]),

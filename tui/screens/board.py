@@ -12,6 +12,7 @@ from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.agents import arranged, columns, head, row_line
 from windtunnel.tui.widgets.band import Shape, band_lines, shape
 from windtunnel.tui.widgets.compose import Part, clip, cut, spread
+from windtunnel.tui.widgets.digits import HEIGHT
 from windtunnel.tui.widgets.engine import engine_line
 from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
 
@@ -19,6 +20,8 @@ NARROWEST = 80
 """Columns that everything is made for; on fewer, lines are cut at their right end."""
 MAP_BAND_HEIGHT = 34
 """Rows of a screen from which on the map leaves room for the pictures."""
+MAP_LINES = 2
+"""Below the cells: the agent under the cursor, and the legend."""
 
 
 class Table(Struct, frozen=True):
@@ -114,13 +117,16 @@ def header_lines(view: View, table: Table, width: int, height: int, look: Theme)
 
 
 def _shape(view: View, table: Table, width: int, height: int, fixed: int) -> Shape:
-    """The band above a table; above a map it is low, or gives way to the cells."""
-    if width < 100:
-        fixed += 1
-    form = shape(width, height, max(view.agents or len(view.rows), 8), fixed)
+    """The band above a table; above a map it gets what the cells leave, and gives way to them on a low screen."""
+    agents = max(view.agents or len(view.rows), 8)
     if not table.map:
-        return form
-    return Shape(kind="line", rows=0) if height < MAP_BAND_HEIGHT else Shape(kind="strip", rows=min(form.rows, 3))
+        return shape(width, height, agents, fixed + (1 if width < 100 else 0))
+    if height < MAP_BAND_HEIGHT:
+        return Shape(kind="line", rows=0)
+    fixed += MAP_LINES
+    room = height - fixed - HEIGHT
+    form = plan(len(view.rows), width, room)
+    return shape(width, height, min(room, form.rows * form.high), fixed)
 
 
 def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: Sequence[Line]) -> Frame:
@@ -152,7 +158,7 @@ def _map(view: View, table: Table, width: int, room: int, look: Theme, above: Se
     """The agents as cells, in their lanes' order, with the agent under the cursor in full below them."""
     glyphs, rows = look.glyphs, view.rows
     through = kept(rows, table.pattern)
-    height = max(1, room - 2)
+    height = max(1, room - MAP_LINES)
     form = plan(len(rows), width, height)
     position = next((i for i, r in enumerate(rows) if r.agent == table.cursor), 0)
     cursor = rows[position].agent if rows else table.cursor

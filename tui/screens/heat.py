@@ -13,7 +13,10 @@ from windtunnel.tui.theme import STATES, Glyphs, Line
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.compose import Part, cells, cut, pad, spread
 
-SIZES = ((14, 3), (12, 3), (10, 3), (14, 2), (12, 2), (10, 2), (8, 2), (6, 2), (8, 1), (6, 1), (5, 1), (4, 1), (3, 1))
+CARD = (22, 4)
+"""The size of a cell with room for an agent's session."""
+TALL, FLAT = ((14, 3), (12, 3), (10, 3), (14, 2), (12, 2), (10, 2), (8, 2), (6, 2)), (8, 6, 5, 4, 3)
+SIZES = (CARD, *TALL, *((wide, 1) for wide in FLAT))
 """Cells as (width, height), the gap at their right included, from the roomiest on."""
 SMALLEST = (2, 1)
 COLUMNS = (128, 100, 80, 64, 50, 40, 32, 25, 20, 16, 10, 8, 5, 4)
@@ -153,13 +156,30 @@ def _cell(
         more = f"{glyph} {row.state}" if inner >= 9 else glyph
     if not kept:
         tone, text, more = "cell-idle", "", ""
-    tones = f"{tone} reverse" if marked else tone
-    body: list[Line] = [((_placed(text, inner), tones), (" ", ""))]
-    if form.high >= 2:
-        body.append(((_placed(more, inner), tones), (" ", "")))
+    shown_lines = [text, more]
+    if (form.wide, form.high) == CARD:
+        shown_lines = _card(row, text, measure is None, inner, glyphs) if kept else ["", "", ""]
+    body: list[Line] = [
+        ((_placed(line, inner), "cursor" if marked else tone), (" ", "")) for line in shown_lines[: form.high]
+    ]
     if form.high >= 3:
         body.append(((" " * form.wide, ""),))
     return tuple(body)
+
+
+def _card(row: Row, text: str, by_state: bool, room: int, glyphs: Glyphs) -> list[str]:
+    """What is shown, the session, and the other figures."""
+    state = f"{glyphs.states[row.state]} {row.state}"
+    rate = glyphs.none if row.rate is None else f"{tenths(row.rate)} tok/s"
+    first, second = (state, rate) if by_state else (text, state)
+    inner = room - 2
+    cached = percent(row.cached, glyphs.none) + ("!" if row.missed else " ")
+    turns = f"{row.turn}/{row.turns}"
+    return [
+        f"{first}{second:>{max(1, inner - cells(((first, ''),)))}}",
+        cut(row.title, inner, glyphs.ellipsis),
+        f"{turns:<8}{count(row.context, glyphs.none):>6}{cached:>{inner - 14}}",
+    ]
 
 
 def _number(measure: Measure, value: float, room: int) -> str:
@@ -188,11 +208,12 @@ def legend_line(view: View, shown: str, width: int, glyphs: Glyphs) -> Line:
                 name = ((f" {glyphs.states[state]} ", f"cell-{state}"), (f" {state} " if wide else " ", "dim"))
                 listed.append((weight, (*name, (f"{n:>{size}}", "text" if n else "faint"))))
         return spread(listed, [(9, _total(view))], width)
+    wide = width >= 100
     values = sorted(v for v in map(measure.value, view.rows) if v is not None)
     steps = limits(measure, values)
     ramp: list[tuple[str, str]] = []
     for i, low in enumerate((0.0, *steps)):
-        ramp.append((f" {measure.text(low) if i == 0 or measure.steps else measure.short(low)} ", f"heat-{i}"))
+        ramp.append((f" {measure.text(low) if measure.steps and wide else measure.short(low)} ", f"heat-{i}"))
     scale: Line = (*ramp, (f" {measure.unit}", "dim"))
     return spread([(9, scale)], [(8, _total(view)), (3, _spread(values, measure, glyphs))], width)
 

@@ -17,7 +17,7 @@ from windtunnel.tui.widgets.plot import AXIS, graph
 from windtunnel.tui.widgets.stack import stack
 
 STATES: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait")
-GRID_ROWS = 12
+GRID_ROWS = 9
 GRID_WIDTH = 104
 STRIP_WIDTH = 64
 HUGE_ROWS = 18
@@ -33,13 +33,15 @@ class Shape(Struct, frozen=True):
 
 def shape(width: int, height: int, agents: int, fixed: int) -> Shape:
     """The band of a screen on which `fixed` rows are taken by others: every agent fits, if that can be, and the
-    pictures get what is left, at most three eighths of the screen; where not every agent fits they get that anyway.
+    pictures get what is left, at most half of the screen; where not every agent fits they get three eighths.
     """
     if width < STRIP_WIDTH or height < 20:
         return Shape(kind="line", rows=2)
-    least, most = HEIGHT, max(HEIGHT, height * 3 // 8)
     left = height - fixed - agents
-    rows = min(most, left) if left >= least else most if height >= 36 and left < -agents // 4 else least
+    if left >= HEIGHT:
+        rows = min(left, height // 2)
+    else:
+        rows = height * 3 // 8 if height >= 36 and left < -agents // 4 else HEIGHT
     if rows >= GRID_ROWS and width >= GRID_WIDTH:
         return Shape(kind="grid", rows=rows)
     return Shape(kind="strip", rows=min(rows, 8))
@@ -163,10 +165,13 @@ def _agents_head(view: View, agents: int, width: int, glyphs: Glyphs) -> Line:
     how many there were on average.
     """
     if view.ending is not None:
-        last: Line = ()
-        for state, name, value in means(view, glyphs):
-            last += ((f"  {glyphs.states[state]}", state), (f" {name} ", "dim"), (value, "text"))
         head: Line = ((" " * (AXIS + 1), ""), ("agents, mean ", "dim"))
+        for spelt in (True, False):
+            last: Line = ()
+            for state, name, value in means(view, glyphs):
+                last += ((f"  {glyphs.states[state]} ", state), (f"{name} " if spelt else "", "dim"), (value, "text"))
+            if cells(head) + cells(last) <= width:
+                break
         return (*head, (glyphs.rule * max(0, width - cells(head) - cells(last)), "rule"), *last)
     counts, size = view.states(), len(str(max(10, agents)))
     full: Line = ((" " * (AXIS + 1), ""), ("agents ", "dim"))

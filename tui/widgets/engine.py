@@ -21,7 +21,7 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     short, concluded = width < 100, bool(view.headline)
     # Means of the window have a fraction; a moment's counts have not.
     number, size = (tenths, 4) if concluded else (whole, 3)
-    room = 6 if short else 14 if width < 150 else 28
+    room = 6 if short else 14 if width < 176 else 28
     usage, demand = engine.kv_usage, engine.demand
     tone = pressed(usage, demand)
     kv: Line = (
@@ -57,7 +57,7 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     ]
     slow = (view.lag_p99_ms or 0) > 5 or bool(view.blocked)
     return spread(
-        left, [(9 if slow else 5, lag_part(view, glyphs, width < 150))], width, "   " if width >= 150 else "  "
+        left, [(9 if slow else 5, lag_part(view, glyphs, width < 176))], width, "   " if width >= 176 else "  "
     )
 
 
@@ -65,7 +65,7 @@ def working_set(engine: Engine, width: int, glyphs: Glyphs) -> Line:
     """The live sessions' contexts together as a share of the cache; beside it, the gauge carries a mark there."""
     if engine.demand is None:
         return ()
-    name = "working set " if width >= 150 else "set "
+    name = "working set " if width >= 176 else "set "
     shown = percent(engine.demand, glyphs.none)
     return ((name, "dim"), (f"{shown:>4}", "bad" if engine.demand > 1 else "text" if engine.demand else "faint"))
 
@@ -73,9 +73,9 @@ def working_set(engine: Engine, width: int, glyphs: Glyphs) -> Line:
 def hits(view: View, width: int, glyphs: Glyphs) -> Line:
     """The engine's own hit rate; of all prompts so far what it could be at most."""
     ratio, most = view.engine.hit_ratio, view.could_be_cached
-    name = "hit " if width < 150 else "hit rate "
+    name = "hit " if width < 176 else "hit rate "
     line: Line = ((name, "dim"), (f"{percent(ratio, glyphs.none, 1):>5}", "faint" if ratio is None else "text"))
-    if width >= 150 and most is not None:
+    if width >= 176 and most is not None:
         line = (*line, (f" (expected {percent(most, glyphs.none, 1)})", "dim"))
     return line
 
