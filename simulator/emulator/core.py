@@ -5,6 +5,8 @@ each other at exact times, however late `turn` is called. With asynchronous sche
 when one begins, as in vLLM: a request that arrives meanwhile joins one step later.
 """
 
+from array import array
+
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.offload import OffloadKv
@@ -27,11 +29,12 @@ class Turn(Struct, frozen=True):
 class Given(Struct, frozen=True):
     """What a request got since it was last asked for."""
 
-    ends: list[int]
+    ends: "array[int]"
     """ns; when each step that brought tokens ended."""
     counts: list[int]
     """How many tokens each of them brought."""
     tokens: list[int]
+    """Not to be changed."""
 
 
 class Core:
@@ -59,7 +62,7 @@ class Core:
         self._transfers = scheduler.kv if isinstance(scheduler.kv, OffloadKv) else None
         self.due: int | None = None
         """When the running step ends, or what a waiting engine loads has arrived, ns; None while idle."""
-        self._ends: list[int] = []
+        self._ends: array[int] = array("q")
         """When each step ended, by its number, ns."""
         self._running: Step | None = None
         self._ahead: Step | None = None
@@ -115,7 +118,7 @@ class Core:
                 step = self._running
                 if step is None:
                     continue
-            times += [ended] * (step.number + 1 - len(times))
+            times.extend([ended] * (step.number + 1 - len(times)))
             outputs = complete(step)
             self._begin(ended)
             over = [output.request for output in outputs if output.finished]
@@ -142,12 +145,13 @@ class Core:
         """With `lazy`: what a request got since the last such call, or since its beginning."""
         if request.parked and self.scheduler.parking is not None:
             self.scheduler.parking.settle(request)
-        times = self._ends
-        counts, request.counts = request.counts, []
-        ends = [times[number] for number in request.steps]
-        request.steps = []
+        times, got, request.got = self._ends, request.got, []
+        ends, counts = array("q"), []
+        for start, stop, gains in got:
+            ends += times[start:stop]
+            counts += gains or [1] * (stop - start)
         taken, request.taken = request.taken, len(request.output)
-        return Given(ends, counts, request.output[taken:])
+        return Given(ends, counts, request.output[taken:] if taken else request.output)
 
     def _glide(self, step: Step, ended: int, until: int) -> list[Request]:
         """Steps that end by `until` and return without a walk, up to the first that ends a request; those it ended.
@@ -160,7 +164,7 @@ class Core:
         through, ahead = parking.through, self._ahead
         assert through is not None
         over: list[Request] = []
-        times += [ended] * (step.number - len(times))
+        times.extend([ended] * (step.number - len(times)))
         while ended <= until and not step.requests and not over:
             times.append(ended)
             scheduler.returned = step.number + 1

@@ -40,6 +40,8 @@ class KvCache:
         self._watermark = int(limits.watermark * limits.num_gpu_blocks)
         self._lookahead = limits.lookahead
         self._drops = limits.drops_last_block
+        self.matched = 0
+        """Tokens that full attention knew of the last prompt that was looked up."""
         self.beat: Beat | None = None
         """Of requests whose blocks are only counted."""
         self.meets: Meet = _nobody
@@ -57,6 +59,7 @@ class KvCache:
     def find(self, request: Request) -> Hit:
         """The longest cached prefix. The last known token is always computed: its output is the next token."""
         blocks = self.pool.find(request.hashes, (request.known - 1) // self._size)
+        self.matched = len(blocks) * self._size
         if self._drops and blocks:
             blocks.pop()
         return Hit(len(blocks) * self._size, [blocks])

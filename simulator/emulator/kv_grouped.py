@@ -65,12 +65,13 @@ class GroupedKv(KvCache):
         if not self.pool.caching:
             return Hit(0, [[] for _ in self._all])
         blocks, hit, self._junctions[request] = self._groups.longest(request.hashes, request.known - 1)
+        self.matched = self._groups.matched
         return Hit(hit, blocks)
 
     def admit(self, request: Request, hit: Hit, new: int, *, beside: bool) -> bool:
         kept = self._watermark if beside else 0
         held = Held([Table() for _ in self._all])
-        if self._whole:
+        if self._whole and not (self._even and hit.tokens + new >= request.known):
             known = min(request.known, self._longest)
             if self._needs(request, held, hit, known, known, hit.tokens, whole=True) + kept > self.pool.free_count:
                 return False
@@ -152,13 +153,12 @@ class GroupedKv(KvCache):
 
     def rhythm_from_prefill(self, request: Request, number: int, chunk: int, depth: int) -> Rhythm | None:
         tables, computed = self._held[request].tables, request.computed
-        opens = False
+        opens = early = False
         for place in self._windows:
             group, table = self._all[place], tables[place]
-            if depth > 1 and group.gives(table, computed - chunk):
-                return None
+            early |= depth > 1 and group.gives(table, computed - chunk)
             opens |= group.gives(table, computed)
-        if not opens:
+        if not opens and not early:
             for place in self._windows:
                 self._all[place].retire(tables[place], computed)
             return self.rhythm(request, number, depth)
@@ -166,6 +166,8 @@ class GroupedKv(KvCache):
         taken = len(tables[0].blocks) * self._size + 1 - offset
         rhythm = Rhythm(len(tables), taken, len(self._windows), number + depth, 1, self.tip(request), offset=offset)
         rhythm.opens = True
+        if early:
+            rhythm.shed_at, rhythm.early = number + 1, computed - chunk
         return rhythm
 
     def open(self, request: Request, rhythm: Rhythm, number: int, depth: int) -> None:

@@ -252,6 +252,9 @@ class WindowGroup(FullGroup):
     ) -> tuple[list[list[int]], int]:
         size, align = self.size, self.rules.align
         need = -(-(self.group.window - 1) // size) + drop
+        if len(peers) == 1 and self._scale == 1 and align == size and not drop:
+            blocks = self._latest(hashes, most // size, need)
+            return [blocks], len(blocks) * size
         run: list[list[int]] = []
         """Cached blocks in a row, the last first."""
         for block in range(most // size - 1, -1, -1):
@@ -276,6 +279,20 @@ class WindowGroup(FullGroup):
                 length -= 1
         nulls = [NULL_BLOCK] * (stop - len(run))
         return [(nulls + [found[i] for found in reversed(run)])[:length] for i in range(len(peers))], length * size
+
+    def _latest(self, hashes: Sequence[int], most: int, need: int) -> list[int]:
+        """Of one group alone: blocks up to the last `need` in a row that are cached, or that reach to the start."""
+        known, mask = self.pool.known(), self._mask
+        run: list[int] = []
+        for place in range(most - 1, -1, -1):
+            held = known.get(hashes[place] ^ mask)
+            if held is None:
+                run = []
+                continue
+            run.append(held)
+            if len(run) == need:
+                return [NULL_BLOCK] * place + run[::-1]
+        return run[::-1]
 
     def mask(self, start: int, stop: int, boundaries: Sequence[int]) -> list[bool] | None:
         size, align, retention = self.size, self.rules.align, self.rules.retention

@@ -47,6 +47,8 @@ class Groups:
             for peer in peers:
                 peer.drops = marked
         self._kinds = sorted(kinds.values(), key=lambda peers: peers[0].group.kind != "full")
+        self.matched = 0
+        """Tokens that full attention knew of the last prompt that was looked up."""
         self._simple = len(self._kinds) == 2 and self._kinds[0][0].group.kind == "full"
 
     def longest(self, hashes: Sequence[int], most: int) -> tuple[list[list[int]], int, int]:
@@ -81,7 +83,7 @@ class Groups:
                     proven.clear()
                 current = tokens
                 if full:
-                    bound = tokens
+                    self.matched = bound = tokens
                 for peer, run in zip(peers, blocks, strict=True):
                     found[peer.ident] = run
                 best = max(best, current)

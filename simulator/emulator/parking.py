@@ -304,12 +304,11 @@ class Parking:
         if start == stop:
             return
         request.noted_from = stop
-        request.steps.extend(range(start, stop))
         if request.course is None:
-            request.counts += [1] * (stop - start)
+            request.got.append((start, stop, None))
         else:
             gains = request.course.verified(stop)
-            request.counts += gains
+            request.got.append((start, stop, gains))
             self._scheduler.counters.all_verified(gains, self._drafts)
 
     def _wake(self, request: Request) -> None:

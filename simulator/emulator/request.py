@@ -55,7 +55,6 @@ class Request:
         "cached_blocks",
         "chunk",
         "computed",
-        "counts",
         "course",
         "created",
         "drafts",
@@ -63,6 +62,7 @@ class Request:
         "ends_at",
         "finished",
         "first_at",
+        "got",
         "hashes",
         "hit",
         "in_flight",
@@ -91,7 +91,6 @@ class Request:
         "script",
         "seed",
         "steady",
-        "steps",
         "taken",
         "wakes_at",
     )
@@ -161,7 +160,7 @@ class Request:
         self.wakes_at = -1
         """Number of the step in which it has to be walked through again."""
         self.scheduled_from = self.returned_from = self.noted_from = 0
-        """Numbers of the first steps that are not booked as scheduled, as returned, in `steps` and `counts`."""
+        """Numbers of the first steps that are not booked as scheduled, as returned, in `got`."""
         self.ends_at = -1
         """Parked to its end: number of the step that brings its last token."""
         self.left = False
@@ -173,9 +172,8 @@ class Request:
         self.rhythm: Rhythm | None = None
         """When it takes and gives back blocks, where that is counted only, and at which places of the beat."""
         self.beats: tuple[int, ...] = ()
-        self.steps: list[int] = []
-        """Numbers of the steps that returned tokens, where that is kept, and how many each."""
-        self.counts: list[int] = []
+        self.got: list[tuple[int, int, list[int] | None]] = []
+        """Steps that returned tokens, where that is kept: from and to which number, how many each (None: one)."""
         self.taken = 0
         """Output tokens that have been handed out, where they are handed out on demand."""
         self.block_size = block_size

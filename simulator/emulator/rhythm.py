@@ -18,7 +18,20 @@ NEVER = 1 << 62
 class Rhythm:
     """When one parked request takes and gives back blocks, as numbers of steps."""
 
-    __slots__ = ("gives", "keyed", "last", "offset", "opens", "rises_at", "shed_at", "sheds", "taken", "takes", "tip")
+    __slots__ = (
+        "early",
+        "gives",
+        "keyed",
+        "last",
+        "offset",
+        "opens",
+        "rises_at",
+        "shed_at",
+        "sheds",
+        "taken",
+        "takes",
+        "tip",
+    )
 
     def __init__(
         self, takes: int, taken: int, gives: int, shed_at: int, sheds: int, tip: int, *, offset: int = 0
@@ -41,6 +54,8 @@ class Rhythm:
         """Tokens that there is room for in a step, less the step's number."""
         self.opens = False
         """At `shed_at` all goes that only the prompt's tokens needed; what is given back from then on is known then."""
+        self.early = -1
+        """So many tokens have returned in the first of two steps in which that happens."""
         self.last = NEVER
         """The last step that it is part of."""
         self.rises_at = -1

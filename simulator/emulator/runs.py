@@ -8,7 +8,7 @@ from its end. A run is cut where a prompt parts from it and put together again w
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from windtunnel.simulator.emulator.ring import Run, link, unlink
 
@@ -79,11 +79,15 @@ class RunPool:
 
     def get(self, key: int) -> int | None:
         """The block that a lookup of this hash finds."""
+        return self.known().get(key)
+
+    def known(self) -> Mapping[int, int]:
+        """The block that a lookup of each hash finds."""
         self._pay()
-        return self._first.get(key) if self.caching else None
+        return self._first
 
     def knows(self, key: int) -> bool:
-        """Whether a block may be found by this hash; one that is counted as taken may still be."""
+        """Whether a block may be found by this hash, one that is counted as taken too."""
         return key in self._first
 
     def key_of(self, block: int) -> int | None:
@@ -116,8 +120,7 @@ class RunPool:
 
     def count_free(self, blocks: Iterable[int]) -> int:
         """How many of `blocks` have no holder and so sit in the free queue."""
-        whole = blocks if isinstance(blocks, list) else list(blocks)
-        free = at = 0
+        whole, free, at = blocks if isinstance(blocks, list) else list(blocks), 0, 0
         while at < len(whole):
             run, length = self._stretch(whole, at)
             if not run.holders:
@@ -128,8 +131,7 @@ class RunPool:
     def hold(self, blocks: Iterable[int]) -> None:
         """One more holder for each of `blocks`; those that were free leave the queue."""
         self._pay()
-        whole = blocks if isinstance(blocks, list) else list(blocks)
-        at = 0
+        whole, at = blocks if isinstance(blocks, list) else list(blocks), 0
         while at < len(whole):
             run, length = self._stretch(whole, at)
             if place := self._place[whole[at]] - run.base:
@@ -315,8 +317,7 @@ class RunPool:
     def free_order(self) -> list[int]:
         """The free queue, front first."""
         self._pay()
-        order: list[int] = []
-        run = self._ring
+        order, run = list[int](), self._ring
         while (run := run.after) is not self._ring:
             order += reversed(run.blocks)
         return order

@@ -136,8 +136,7 @@ class Scheduler:
                     self.parking.leave(request)
             outputs.append(Output(request, tokens, request.finished, first))
             if self.parking is not None:
-                request.steps.append(step.number)
-                request.counts.append(len(tokens))
+                request.got.append((step.number, step.number + 1, [len(tokens)]))
         if finished:
             self.running = [request for request in self.running if request.finished is None]
         if self.limits.speculative_tokens and not self.asynchronous:
@@ -238,9 +237,7 @@ class Scheduler:
         skipped: list[Request] = []
         while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
-            if tally is not None:
-                tally.found(request)
-            found = self.kv.find(request)
+            found = self.kv.find(request) if tally is None else tally.find(request)
             if found.waits:
                 skipped.append(waiting.popleft())
                 continue

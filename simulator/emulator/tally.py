@@ -5,6 +5,7 @@ See `rhythm`. What is booked, and in which order, is what walking through every 
 
 from typing import TYPE_CHECKING
 
+from windtunnel.simulator.emulator.kv import Hit
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.rhythm import NEVER, Beat, Rhythm
 
@@ -103,6 +104,10 @@ class Tally:
         return given
 
     def _shed(self, request: Request, rhythm: Rhythm, number: int, *, later: bool) -> int:
+        if rhythm.early >= 0:
+            bare, rhythm.early = self._kv.shed(request, rhythm.early, later=later), -1
+            rhythm.shed_at += 1
+            return bare
         bare = self._kv.shed(request, number + rhythm.offset - self._depth, later=later)
         if rhythm.opens:
             self._kv.open(request, rhythm, number, self._depth)
@@ -125,16 +130,15 @@ class Tally:
         """The step is."""
         self._position = _BETWEEN
 
-    def found(self, request: Request) -> None:
-        """A prompt is about to be looked up: where it goes on as parked requests do, their blocks are made findable."""
-        beat = self.beat
-        if not beat.tips:
-            return
-        pool, most = self._pool, (request.known - 1) // beat.size
+    def find(self, request: Request) -> Hit:
+        """What is cached of a prompt; where it goes on as parked requests do, their blocks are made findable first."""
+        beat, kv = self.beat, self._kv
         while True:
-            length = len(pool.find(request.hashes, most))
-            if not any(self.write(one) for one in beat.met(request, length, length + 1)):
-                return
+            hit = kv.find(request)
+            if not beat.tips or not any(
+                self.write(one) for one in beat.met(request, kv.matched // beat.size, kv.matched // beat.size + 1)
+            ):
+                return hit
 
     # One request.
 
