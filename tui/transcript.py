@@ -163,10 +163,6 @@ def _sent(trace: Trace, call: Call, first: bool) -> Iterator[Entry]:
     output = trace.calls[call.base].output if call.base is not None else None
     if first and call.base is not None:
         yield Entry("note", f"the replay joins here: {call.keep} earlier messages are in the prompt", quiet=True)
-    if first and trace.header.shape_only:
-        yield Entry(
-            "note", "a shape-only trace: its text was never recorded, only lengths and what repeats", quiet=True
-        )
     if call.base is None and call.tools is not None:
         tools = trace.toolsets[call.tools]
         yield Entry(

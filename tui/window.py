@@ -6,6 +6,7 @@ those that were painted are kept.
 
 import math
 from bisect import bisect_left, bisect_right
+from itertools import pairwise
 
 import numpy as np
 from msgspec import Struct
@@ -141,26 +142,25 @@ class Painter:
 def _rates(fold: Fold, name: str, start: float, step: float, columns: int) -> tuple[float | None, ...]:
     """A column of the fold's history, per second or as a mean; None where nothing is known."""
     low, high = _reached(fold, name)
-    edges = [(start + i * step) * MS for i in range(columns + 1)]
-    amounts = fold.series.amounts(name, edges) if len(fold.series) else [0.0] * columns
-    out: list[float | None] = []
-    for i, amount in enumerate(amounts):
-        known = min(edges[i + 1], high) - max(edges[i], low)
-        out.append(amount * 1000 * MS / known if known > 0 else None)
-    return tuple(out)
+    edges = [min(max((start + i * step) * MS, low), high) for i in range(columns + 1)]
+    if not len(fold.series) or high <= low:
+        return (None,) * columns
+    amounts = zip(fold.series.amounts(name, edges), pairwise(edges), strict=True)
+    return tuple(amount * 1000 * MS / (b - a) if b > a else None for amount, (a, b) in amounts)
 
 
 def _reached(fold: Fold, name: str) -> tuple[int, int]:
-    """From when to when something is known of it, ns."""
+    """From when to when something is known of it, ns. The history's last step is not over yet."""
+    low, high = fold.started_t, fold.t
     if name in {"kv", "running", "queued"}:
         first, last = fold.engine.first, fold.engine.latest
         field = {"kv": "kv_usage", "queued": "waiting"}.get(name, name)
         if first is None or last is None or getattr(last, field) is None:
             return 0, 0
-        return first.t, last.t
-    if name in {"output", "prompt"}:
-        return fold.started_t, fold.progress_t or fold.t
-    return fold.started_t, fold.t
+        low, high = first.t, last.t
+    elif name in {"output", "prompt"}:
+        high = fold.progress_t or fold.t
+    return low, high // fold.series.step_ns * fold.series.step_ns
 
 
 def moment(fold: Fold, start: int, step: int) -> Moment:

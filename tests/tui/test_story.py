@@ -14,9 +14,10 @@ from windtunnel.traces.model import (
     Trace,
     digest_of,
 )
+from windtunnel.tui.screens.agent import Spot, compose_agent
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.transcript import Story, ThreadLane, Turn, entries
-from windtunnel.tui.view import Row
+from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.story import Paragraphs, tail_of, wrapped
 from windtunnel.tui.widgets.turns import about_turn, spent, time_bar, turns_head, turns_table
 
@@ -93,8 +94,10 @@ def test_recorded_text_and_what_this_run_wrote_alternate() -> None:
 
 
 def test_a_shape_only_trace_shows_its_shape_and_says_so() -> None:
-    shown = lines(story(shape_only=True))
-    assert "its text was never recorded" in shown
+    told = story(shape_only=True)
+    frame = compose_agent(View(), told, Paragraphs(LOOK), Spot(), 80, 24, LOOK)
+    assert any("shape only: its text was never recorded" in plain(line) for line in frame.lines)
+    shown = lines(told)
     assert "300 prose" in shown
     assert "400 tokens of arguments" in shown
     for text in TEXTS[1:5]:

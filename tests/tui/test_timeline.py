@@ -120,7 +120,7 @@ def test_every_line_fits(size: tuple[int, int]) -> None:
         w = window(*["pddttw" * 5] * agents, moment=Moment(out=1834.0, kv=0.78, running=17.0, waiting=2.5))
         for scope in (Scope(), Scope(cursor=3000, agent=max(0, agents - 1)), Scope(alone=True)):
             lines = drawn(w, scope, size)
-            assert "tok/s" in lines[-3]
+            assert "tok/s" in lines[1]
             if agents:
                 assert f"agent {scope.agent + 1:02d}" in lines[-2]
 
@@ -128,21 +128,21 @@ def test_every_line_fits(size: tuple[int, int]) -> None:
 def test_the_strip_says_what_the_engine_did_at_the_cursor() -> None:
     m = Moment(out=1834.0, kv=0.78, running=17.0, waiting=2.5, preempted=3.0, in_flight=19.4, in_tool=8.0, idle=4.6)
     lines = drawn(window("dddd", moment=m), Scope(cursor=2000), (160, 24))
-    strip = " ".join(lines[-3].split())
-    assert strip.startswith("at 0:02 1,834 tok/s KV")
+    strip = " ".join(lines[1].split())
+    assert "at 0:02 1,834 tok/s KV" in strip
     assert "78% running 17 queue 2.5 preempted +3 in flight 19.4 tool 8 wait 4.6" in strip
     assert " ".join(lines[-2].split()).startswith("agent 01 ▶ decode")
 
 
 def test_at_the_end_that_is_said_and_states_are_the_agents_own() -> None:
     lines = drawn(window("dddd"), ending="completed", agents=1)
-    assert lines[-3].startswith(" end")
+    assert " end " in lines[1]
     lines = drawn(window("dddd"))
-    assert lines[-3].startswith(" now")
+    assert " now " in lines[1]
 
 
 def test_rows_of_several_agents_are_said_to_be_that() -> None:
-    lines = drawn(window(*["dd"] * 5, *["tt"] * 6, *["ff", *["dd"] * 10] * 10), size=(120, 24))
+    lines = drawn(window(*["dd"] * 5, *["tt"] * 6, *["ff", *["dd"] * 10] * 10), size=(120, 23))
     assert any(line.startswith(" 9 agents a row, most") for line in lines)
     assert any(line.lstrip().startswith("1-9 ") and line.endswith("DD") for line in lines)
     assert any(line.lstrip().startswith("10-18 ") and line.endswith("xx") for line in lines), "one failure is seen"

@@ -10,7 +10,7 @@ from textual.screen import Screen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.widgets.compose import cells, clip, filled, pad, spread
+from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad, spread
 from windtunnel.tui.widgets.header import status_line, title_line
 from windtunnel.tui.widgets.lanes import legend
 from windtunnel.tui.widgets.lines import Lines
@@ -123,7 +123,9 @@ def _transcript_head(story: Story, width: int, look: Theme) -> Line:
     """Whether there is text at all; at its right what the cells of the lanes and bars above mean."""
     if story.trace is not None and story.trace.header.shape_only:
         note = "shape only: its text was never recorded, only lengths and what repeats"
-        return filled(((" transcript  ", "head"), (note, "head warn")), width, "head")
+        return filled(
+            ((" transcript  ", "head"), (cut(note, width - 14, look.glyphs.ellipsis), "head warn")), width, "head"
+        )
     key = tuple((text, f"head {style}".strip()) for text, style in legend(look.glyphs, look.colour))
     name = pad(" transcript", max(12, width - cells(key) - 1))
     return filled(((name, "head"), *key), width, "head")

@@ -16,7 +16,7 @@ from windtunnel.tui.figures import ceiling, count, percent, tenths, whole
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.compose import Part, clip, filled, pad, spread
-from windtunnel.tui.widgets.header import status_line, title_line
+from windtunnel.tui.widgets.header import phase_part, title_line
 from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, legend, level, with_cursor
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import braille_rows, gauge
@@ -81,7 +81,7 @@ def place_of(scope: Scope, began: int, now: int, columns: int, *, over: bool) ->
 
 def graph_rows(height: int, agents: int) -> int:
     """Two at least; more where every lane has its place anyway, up to a fifth of the screen."""
-    return max(2, min(height - 7 - 2 * max(agents, 4), height // 5, 10))
+    return max(2, min(height - 6 - 2 * max(agents, 4), height // 5, 10))
 
 
 def compose_timeline(
@@ -91,11 +91,11 @@ def compose_timeline(
     glyphs, place = look.glyphs, window.place
     left = label_width(width, len(window.cells))
     cursor = None if scope.cursor is None else place.column(scope.cursor)
-    lines: list[Line] = [title_line(view, width, glyphs), status_line(view, width, glyphs)]
+    lines: list[Line] = [title_line(view, width, glyphs), _moment_line(view, window, scope, width, look)]
     agents = max(len(window.cells), 1)
     tall = graph_rows(height, agents)
     lines += [(*label, *_crossed(picture, cursor, glyphs.axis)) for label, picture in _engine(window, left, tall, look)]
-    room = max(1, height - len(lines) - 4)
+    room = max(1, height - len(lines) - 3)
     apart = 2 if agents * 2 <= room else 1
     rows = grouped(agents, agents if scope.alone else room) if window.cells else []
     at = next((i for i, row in enumerate(rows) if scope.agent in row), 0)
@@ -107,8 +107,8 @@ def compose_timeline(
         lines += [_lane(row, view, window, scope, cursor, left, look), *[()] * (apart - 1)]
     if not window.cells:
         lines += [(), (("  ", ""), (view.note or "waiting for the first agent", "dim"))]
-    lines += [()] * (height - len(lines) - 3)
-    lines += [_moment_line(view, window, scope, width, look), _agent_line(view, window, scope, width, look)]
+    lines += [()] * (height - len(lines) - 2)
+    lines.append(_agent_line(view, window, scope, width, look))
     lines.append(footer(scope, width, aside))
     return Frame(
         lines=tuple(lines[:height]),
@@ -140,7 +140,7 @@ def _engine(window: Window, left: int, tall: int, look: Theme) -> list[tuple[Lin
         for name, row in zip(names, rows, strict=True)
     ]
     full = "KV" if left < 20 else "KV in use"
-    out.append((((f"{full:>{left - 1}}", "dim"), (glyphs.axis, "faint")), ((level(window.kv, glyphs), "prefill"),)))
+    out.append((((f"{full:>{left - 1}}", "dim"), (glyphs.axis, "faint")), ((level(window.kv, glyphs), "dim"),)))
     return out
 
 
@@ -152,7 +152,8 @@ def _head(window: Window, rows: list[range], shown: list[range], left: int, widt
     if each > 1 and left >= 20:
         name = f" {each} agents a row, most"
     if len(shown) < len(rows):
-        name = f" {shown[0].start + 1}-{shown[-1].stop} of {len(window.cells)}"
+        of = " of " if left >= 20 else "/"
+        name = f" {shown[0].start + 1}-{shown[-1].stop}{of}{len(window.cells)}"
     times = axis(place.start - window.began, place.step, place.columns, look.glyphs)
     return filled(((pad(name, left), "head"), (times, "head")), width, "head")
 
@@ -185,7 +186,7 @@ def state_at(ranks: bytes, window: Window, scope: Scope) -> AgentState:
 
 
 def _moment_line(view: View, window: Window, scope: Scope, width: int, look: Theme) -> Line:
-    """The engine at the cursor."""
+    """Where the run is, and the engine at the cursor."""
     glyphs, m, none = look.glyphs, window.moment, look.glyphs.none
     now = scope.cursor is None
     word = "at " if not now else "now" if view.ending is None else "end"
@@ -193,6 +194,7 @@ def _moment_line(view: View, window: Window, scope: Scope, width: int, look: The
     when = clock(at, window.place.step)
     full, rest = gauge(m.kv or 0.0, 10 if width >= MIDDLE else 6, glyphs)
     parts: list[Part] = [
+        (5, phase_part(view, width, glyphs)),
         (0, ((word, "dim"), (f"{when:>8}", "brand"))),
         (9, ((f"{whole(m.out, none):>6}", "strong"), (" tok/s", "dim"))),
         (

@@ -195,9 +195,8 @@ def about_turn(turn: Turn, after: Turn | None, width: int, look: Theme) -> Line:
     name = f"{glyphs.child}{turn.thread} turn {turn.turn}" if turn.thread else f"turn {turn.turn}"
     said: list[tuple[str, str]] = []
     if turn.missed:
-        said.append(
-            (f"missed {count(turn.missed)}: {turn.cause or 'found nowhere'}", "warn" if turn.miss_cause else "dim")
-        )
+        why = turn.cause or "not found in the cache"
+        said.append((f"missed {count(turn.missed)}: {why}", "warn" if turn.miss_cause else "dim"))
     if turn.lost:
         said.append((f"lost {count(turn.lost)}: {turn.culprit}", "warn"))
     if turn.again >= AGAIN:
