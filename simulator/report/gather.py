@@ -13,6 +13,7 @@ from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.lines import CHUNKS
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
@@ -24,6 +25,11 @@ BINS = 240
 COLUMNS = 900
 """Resolution of the timeline of agents."""
 MOST_LANES = 64
+NOT_DRAWN = ("progress", "heartbeat")
+"""Types of events that nothing of the page comes from, and most bytes of a long run."""
+LONG_BYTES = 100_000_000
+"""Of events: from here on the chunks of calls are not read and each call's tokens are spread evenly over its stream. In
+a run as long as that a bin is longer than a call's rhythm."""
 _DRAWN = {
     "decode": "decode",
     "prefill": "prefill",
@@ -65,14 +71,17 @@ def gather(path: Path) -> Gathered:
     """Read a run folder; UsageError where it is none."""
     folder = RunFolder.open(path)
     problems: list[Problem] = []
-    events = list(folder.events(problems))
+    summary = folder.summary()
+    short = summary is not None and folder.event_bytes() >= LONG_BYTES
+    unwanted = () if summary is None else (*NOT_DRAWN, CHUNKS) if short else NOT_DRAWN
+    events = list(folder.events(problems, leave_out=unwanted))
     tally = Tally(folder.run, events)
-    summary = folder.summary() or summarise(folder.run, events)
+    summary = summary or summarise(folder.run, events)
     length = max(tally.end_t / NS, 1e-9)
     engine = folder.run.get("engine")
     kv_tokens = engine.get("kv_tokens") if isinstance(engine, dict) else None
     kv_tokens = kv_tokens if isinstance(kv_tokens, int) else None
-    tokens, per_agent = _rates(tally, length)
+    tokens, per_agent = _rates(tally, length, spread=short)
     agents = sorted({session.start.agent for session in tally.sessions.values()})
     shown = agents[:MOST_LANES]
     return Gathered(
@@ -107,31 +116,36 @@ def _usage(samples: Sequence[EngineSample], kv_tokens: int | None) -> list[tuple
     return [(part[0][0], max((value for _, value in part if value is not None), default=None)) for part in parts]
 
 
-def _rates(tally: Tally, length: float) -> tuple[list[tuple[float, float]], list[tuple[float, float | None]]]:
+def _rates(
+    tally: Tally, length: float, *, spread: bool
+) -> tuple[list[tuple[float, float]], list[tuple[float, float | None]]]:
     edges = np.linspace(0, length, BINS + 1)
     width = length / BINS
-    tokens, _ = np.histogram(tally.arrivals.times / NS, bins=edges, weights=tally.arrivals.counts)
-    flying = np.zeros(BINS)
-    for call in tally.calls:
-        if call.t_sent is not None:
-            _cover(flying, call.t_sent / NS / width, of_call.ended_ns(call) / NS / width)
+    if not spread:
+        tokens, _ = np.histogram(tally.arrivals.times / NS, bins=edges, weights=tally.arrivals.counts)
+    else:
+        spans = [
+            (c.t_first, of_call.ended_ns(c) if c.t_last is None else c.t_last, of_call.output_tokens(c) or 0)
+            for c in tally.calls
+            if c.t_first is not None
+        ]
+        tokens = _covered(spans, edges)
+    sent = [(c.t_sent, of_call.ended_ns(c)) for c in tally.calls if c.t_sent is not None]
+    flying = _covered([(start, end, (end - start) / NS) for start, end in sent], edges) / width
     middles = edges[:-1] + width / 2
     rates = tokens / width
     each = [None if f < 0.05 else float(r / f) for r, f in zip(rates, flying, strict=True)]
     return list(zip(middles.tolist(), rates.tolist(), strict=True)), list(zip(middles.tolist(), each, strict=True))
 
 
-def _cover(bins: NDArray[np.float64], start: float, end: float) -> None:
-    """Add to each bin the share of it that [start, end) covers, in bins."""
-    first, last = int(start), min(int(end), len(bins) - 1)
-    if first >= len(bins):
-        return
-    if first == last:
-        bins[first] += end - start
-        return
-    bins[first] += first + 1 - start
-    bins[first + 1 : last] += 1
-    bins[last] += end - last
+def _covered(spans: Sequence[tuple[int, int, float]], edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What falls between each two edges (s) of amounts that are spread evenly over (first ns, last ns, amount)."""
+    if not spans:
+        return np.zeros(len(edges) - 1)
+    first, last, amount = np.array(spans, dtype=np.float64).T
+    first, lasts = first / NS, np.maximum((last - first) / NS, 1e-9)
+    before = [float((amount * np.clip((edge - first) / lasts, 0, 1)).sum()) for edge in edges]
+    return np.diff(before)
 
 
 def lanes_step_ms(end: int) -> int:

@@ -4,17 +4,31 @@ A run may be killed while it writes, a disk may lose a sector, a newer version m
 not know: none of that may hide the rest of the run.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from operator import or_
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from windtunnel.agents.events import AnyEvent, Event
+from windtunnel.agents.events import AnyEvent, CallEnd, Chunks, Event
 from windtunnel.traces.model import Problem
 
 _BATCH_BYTES = 1 << 18
 """Lines are decoded in batches of about this size; a batch with damage is decoded again line by line."""
 _DECODER = msgspec.json.Decoder(AnyEvent)
+CHUNKS = "chunks"
+
+
+class _ShortCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False):
+    """Without its chunks: they stand under another name than is read here."""
+
+    chunks: Chunks = msgspec.field(default=Chunks(), name="-")
+
+
+_KINDS = tuple(_ShortCallEnd if kind is CallEnd else kind for kind in AnyEvent.__args__)
+_SHORT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, _KINDS))
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding damaged JSON can raise; the last one where it is nested thousands deep."""
 KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
@@ -27,17 +41,28 @@ class _Typed(Struct):
 _TYPE_DECODER = msgspec.json.Decoder(_Typed)
 
 
-def decode_lines(data: bytes, file: str, first_line: int, problems: list[Problem]) -> list[Event]:
-    """Whole lines to events. Unknown types are skipped, unreadable lines become problems."""
+def decode_lines(
+    data: bytes, file: str, first_line: int, problems: list[Problem], leave_out: Sequence[str] = ()
+) -> list[Event]:
+    """Whole lines to events. Unknown types are skipped, unreadable lines become problems.
+
+    Events whose type is in `leave_out` are not decoded, nor with CHUNKS in it the chunks of calls: most bytes of a long
+    run are these.
+    """
+    decoder: msgspec.json.Decoder[Any] = _SHORT if CHUNKS in leave_out else _DECODER
+    if leave_out:
+        starts = tuple(f'{{"type":"{name}"'.encode() for name in leave_out)
+        lines = data.split(b"\n")
+        data = b"\n".join(b"" if line.startswith(starts) and line.endswith(b"}") else line for line in lines)
     out: list[Event] = []
     number = first_line
     for batch in _batches(data):
         try:
-            out.extend(_DECODER.decode_lines(batch))
+            out.extend(decoder.decode_lines(batch))
             number += batch.count(b"\n")
         except UNREADABLE:
             for line in batch.split(b"\n")[:-1]:
-                event = _decode_line(line, file, number, problems)
+                event = _decode_line(decoder, line, file, number, problems)
                 if event is not None:
                     out.append(event)
                 number += 1
@@ -55,13 +80,17 @@ def _batches(data: bytes) -> Iterator[bytes]:
         start = end
 
 
-def _decode_line(line: bytes, file: str, number: int, problems: list[Problem]) -> Event | None:
+def _decode_line(
+    decoder: msgspec.json.Decoder[Any], line: bytes, file: str, number: int, problems: list[Problem]
+) -> Event | None:
     if not line.strip():
         return None
     try:
-        return _DECODER.decode(line)
+        event: Event = decoder.decode(line)
     except UNREADABLE as error:
         reason = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    else:
+        return event
     try:
         known = _TYPE_DECODER.decode(line).type in KNOWN_TYPES
     except UNREADABLE:

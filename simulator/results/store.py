@@ -225,10 +225,13 @@ class RunFolder:
         self.run = _read_run(self.path / RUN_FILE)
         return self.run
 
-    def events(self, problems: list[Problem] | None = None) -> Iterator[Event]:
-        """Every readable event, in file order. What was not readable is added to `problems`."""
+    def events(self, problems: list[Problem] | None = None, *, leave_out: Sequence[str] = ()) -> Iterator[Event]:
+        """Every readable event, in file order, but for the types in `leave_out`.
+
+        What was not readable is added to `problems`.
+        """
         found: list[Problem] = problems if problems is not None else []
-        tail = Tail(self.path / EVENTS_FILE)
+        tail = Tail(self.path / EVENTS_FILE, leave_out)
         try:
             while events := tail.poll(_READ_BYTES):
                 yield from events
@@ -237,6 +240,12 @@ class RunFolder:
         finally:
             found[:0] = tail.problems
             tail.close()
+
+    def event_bytes(self) -> int:
+        try:
+            return (self.path / EVENTS_FILE).stat().st_size
+        except OSError:
+            return 0
 
     def summary(self) -> Summary | None:
         """`summary.json`, or None while there is none."""
@@ -305,8 +314,10 @@ def _read_run(path: Path) -> dict[str, Any]:
 class Tail:
     """Follows `events.jsonl` while it grows: each `poll` gives what was added since the last one."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, leave_out: Sequence[str] = ()) -> None:
         self.path = path
+        self.leave_out = leave_out
+        """Types of events that are not wanted."""
         self.problems: list[Problem] = []
         self.partial = b""
         """Bytes after the last line end: a line that is still being written, or never was finished."""
@@ -333,7 +344,7 @@ class Tail:
                 self.partial += added
                 continue
             whole, self.partial = self.partial + added[:cut], added[cut:]
-            out = decode_lines(whole, str(self.path), self.line, self.problems)
+            out = decode_lines(whole, str(self.path), self.line, self.problems, self.leave_out)
             self.line += whole.count(b"\n")
             del self.problems[_KEPT_PROBLEMS:]
         return out

@@ -16,6 +16,7 @@ from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import StepRuns, assess
 from windtunnel.simulator.experiments.runs import read
 from windtunnel.simulator.experiments.table import markdown, render
+from windtunnel.simulator.report import gather as gathering
 from windtunnel.simulator.report import page, svg
 from windtunnel.simulator.report.gather import COLUMNS, _usage, gather
 from windtunnel.simulator.report.write import COLUMNS as CALL_COLUMNS
@@ -136,6 +137,24 @@ def test_what_is_drawn_adds_up_to_what_was_measured(runs):
     assert max(value for _, value in run.working_set) <= 3 * 8192
     assert run.working_set[-1][1] == 0
     assert max(value for _, value in run.kv if value is not None) <= run.kv_tokens
+
+
+def test_a_long_runs_page_leaves_out_what_it_does_not_draw_and_draws_the_same(runs, monkeypatch):
+    whole = gather(runs["small"])
+    monkeypatch.setattr(gathering, "LONG_BYTES", 0)
+    short = gather(runs["small"])
+    assert short.lanes == whole.lanes
+    assert short.working_set == whole.working_set
+    step = whole.length_s / len(whole.tokens_per_s)
+    drawn = sum(rate * step for _, rate in short.tokens_per_s)
+    assert drawn == pytest.approx(whole.summary.output_tokens, rel=1e-6)
+    for a, b in zip(short.tokens_per_s, whole.tokens_per_s, strict=True):
+        assert a[0] == b[0]
+    halves = [[sum(rate for _, rate in run.tokens_per_s[i::1][:120]) for run in (short, whole)] for i in (0, 120)]
+    for mine, theirs in halves:
+        assert mine == pytest.approx(theirs, rel=0.03)
+    for name, values in whole.latencies.items():
+        assert short.latencies[name] == pytest.approx(values, rel=0.1)
 
 
 def test_two_experiments_side_by_side_mark_the_steps_that_turn_round(runs, tmp_path):

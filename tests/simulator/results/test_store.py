@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from windtunnel.agents.events import Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
+from windtunnel.agents.events import CallEnd, Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder, RunWriter, Tail, TextLine
 from windtunnel.simulator.results.summary import recompute, summarise
@@ -139,6 +139,30 @@ def test_closing_twice_is_fine(writer):
     writer.close()
     writer.close()
     assert len(lines(writer.path / "events.jsonl")) == 1
+
+
+def test_types_that_are_left_out_are_not_decoded_and_damage_keeps_its_line(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    lines = [
+        '{"type":"heartbeat","t":1}',
+        '{"type":"phase","t":2,"phase":"steady"}',
+        '{"type":"heartbeat","t":3',
+        '{"type":"heartbeat","t":"no number"}',
+        '{"type":"call_end","t":4,"agent":0,"session":"s","thread":0,"call":0,"request_id":"r","t_intended":0,"chunks":{"us":[5]}}',
+        '{"type":"run_end"',
+    ]
+    (tmp_path / "events.jsonl").write_text("\n".join(lines) + "\n")
+    problems = []
+    events = list(RunFolder.open(tmp_path).events(problems, leave_out=("heartbeat", "chunks")))
+    assert [event.t for event in events] == [2, 4]
+    assert isinstance(events[1], CallEnd)
+    assert events[1].chunks == Chunks()
+    assert [problem.line for problem in problems] == [3, 6]
+    problems.clear()
+    events = list(RunFolder.open(tmp_path).events(problems))
+    assert [event.t for event in events] == [1, 2, 4]
+    assert events[2].chunks.us == (5,)
+    assert [problem.line for problem in problems] == [3, 4, 6]
 
 
 def test_what_is_no_run_folder(tmp_path):
