@@ -129,6 +129,8 @@ def rising(
     last = next((i for i, s in enumerate(share) if s >= 1), None)
     if last is not None:
         shown[last] = 1.0
+    elif not any(shown):
+        shown[-1] = 1.0  # a single value, at the axis' end
     return tuple(shown)
 
 

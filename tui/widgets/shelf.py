@@ -56,7 +56,12 @@ COLUMNS = (
 GAP = 2
 MODEL, FOLDER = 28, 60
 """The most that these columns take of what is left over."""
-DATE, AGAINST = 12, 30
+DATE = 12
+
+
+def against_width(width: int) -> int:
+    """Of the column that says how a run stands to the one that is compared."""
+    return 30 if width >= 100 else 21
 
 
 def state_width(width: int) -> int:
@@ -71,7 +76,7 @@ def engine_of(past: Past) -> str:
 
 def columns(width: int, *, against: bool) -> list[Column]:
     """Those that fit beside date and state, in their order; what is left over goes to the names."""
-    room = width - 5 - DATE - GAP - state_width(width) - GAP - (AGAINST + GAP if against else 0)
+    room = width - 5 - DATE - GAP - state_width(width) - GAP - (against_width(width) + GAP if against else 0)
     kept = list(COLUMNS)
     while kept and sum(c.width + GAP for c in kept) - GAP > room:
         kept.remove(min(kept, key=lambda c: c.weight))
@@ -174,7 +179,7 @@ def head(spec: Sequence[Column], sort: str, backwards: bool, width: int, glyphs:
     for column in spec:
         put(column.name, column.width, column.right)
     if against:
-        put(cut(against, AGAINST, glyphs.ellipsis), AGAINST, right=False)
+        put(cut(against, against_width(width), glyphs.ellipsis), against_width(width), right=False)
     return filled(tuple(out), width, "head")
 
 
@@ -210,7 +215,7 @@ def row_line(
         line.append((shown, _tone(column.name, past, shown, glyphs, still=still)))
         line.append((" " * GAP, ""))
     if against is not None:
-        line.append((pad(against[0], AGAINST, ellipsis=glyphs.ellipsis), against[1]))
+        line.append((pad(against[0], against_width(width), ellipsis=glyphs.ellipsis), against[1]))
     return tuple(line)
 
 
