@@ -1,6 +1,7 @@
 """The viewer: follows a run folder and shows it. It never talks to the run but through its exit code."""
 
 import asyncio
+import gc
 import signal
 import time
 from collections.abc import Callable
@@ -38,6 +39,7 @@ from windtunnel.tui.window import Place, Window
 STOP, DETACH = 0, 3
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
 TICK_S = 0.25
+SETTLED_S = 3.0
 PAUSE_S = 0.004
 """For the keys, between two goes of reading a long run."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -166,6 +168,15 @@ class Viewer(App[int]):
         self.tick()
         if self.tick_s > 0:
             self.set_interval(self.tick_s, self.tick)
+            self.set_timer(SETTLED_S, self.settle)
+
+    def settle(self) -> None:
+        """What is there from the start stays: looking through it for garbage again and again would hold up the keys."""
+        gc.collect()
+        gc.freeze()
+
+    def on_unmount(self) -> None:
+        self.trips.close()
 
     def tick(self) -> None:
         """One round: read, show, and leave when the run is over and nobody has to be asked."""

@@ -191,7 +191,7 @@ def strip(line: Line, width: int, colour: PaletteName | bool = True, over: str =
             if not run.isprintable():
                 # Titles, tool names and generated text come from elsewhere: no escape sequence gets through.
                 run = "".join(c if c.isprintable() else " " for c in run)
-            size = cells_of(run)
+            size = len(run) if run.isascii() else _wide(run)
             if size > left:
                 run, size = set_cell_size(run, left), left
             left -= size

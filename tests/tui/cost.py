@@ -37,12 +37,20 @@ def run(self):
     t = time.thread_time()
     plain(self)
     spent = time.thread_time() - t
-    if spent > 0.001 and time.monotonic() - started > began:
-        seen.append(round(spent * 1000, 2))
+    if spent > 0.001:
+        seen.append((time.monotonic() - started, round(spent * 1000, 2)))
 
 started = time.monotonic()
 events.Handle._run = run
-atexit.register(lambda: open(out, "w").write(json.dumps(sorted(seen))))
+
+
+def told():
+    # The last second is that of leaving.
+    end = time.monotonic() - started - 1.0
+    open(out, "w").write(json.dumps(sorted(ms for t, ms in seen if began < t < end)))
+
+
+atexit.register(told)
 from windtunnel.tui.start import main
 sys.exit(main(sys.argv[1:]))
 """

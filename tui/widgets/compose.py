@@ -13,7 +13,7 @@ Part = tuple[int, Line]
 def cells(line: Line) -> int:
     total = 0
     for text, _ in line:
-        total += cells_of(text)
+        total += len(text) if text.isascii() else cells_of(text)
     return total
 
 

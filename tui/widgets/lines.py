@@ -43,7 +43,8 @@ def spans(old: Line, new: Line, width: int) -> list[tuple[int, int]]:
     out: list[tuple[int, int]] = []
     column = 0
     for before, after in zip(old, new, strict=True):
-        size = cells_of(after[0])
+        text = after[0]
+        size = len(text) if text.isascii() else cells_of(text)
         if before != after:
             if cells_of(before[0]) != size:
                 return [changed(old, new, width)]
@@ -102,13 +103,15 @@ class Lines(Widget):
     def render_lines(self, crop: Region) -> list[Strip]:
         """Straight from the cache: there is no border, padding or filter that Textual would have to apply."""
         width, (left, right) = self.size.width, crop.column_span
-        strips = [self.render_line(y) for y in crop.line_range]
+        strips = [self._strip(y, width) for y in crop.line_range]
         return strips if (left, right) == (0, width) else [s.crop(left, right) for s in strips]
 
     def render_line(self, y: int) -> Strip:
+        return self._strip(y, self.size.width)
+
+    def _strip(self, y: int, width: int) -> Strip:
         line = self.lines[y] if y < len(self.lines) else ()
-        over = "select" if y == self.marked else ""
-        return strip(line, self.size.width, self.look.ink, over)
+        return strip(line, width, self.look.ink, "select" if y == self.marked else "")
 
     def get_content_height(self, container: object, viewport: object, width: int) -> int:  # noqa: ARG002
         return len(self.lines)
