@@ -40,6 +40,8 @@ STOP, DETACH = 0, 3
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
 TICK_S = 0.25
 SETTLED_S = 3.0
+GARBAGE = (10_000, 20, 50)
+"""Objects between looks for garbage, and looks between longer looks: what is made for one picture is seldom any."""
 PAUSE_S = 0.004
 """For the keys, between two goes of reading a long run."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -172,8 +174,8 @@ class Viewer(App[int]):
 
     def settle(self) -> None:
         """What is there from the start stays: looking through it for garbage again and again would hold up the keys."""
-        gc.collect()
         gc.freeze()
+        gc.set_threshold(*GARBAGE)
 
     def on_unmount(self) -> None:
         self.trips.close()

@@ -89,6 +89,12 @@ class Trips:
         self.app.source, self.app.fleet, self.app.view = self._below.pop()
         self.app.tick()
 
+    def close(self) -> None:
+        """The files of runs that were opened here; the first one is closed by whoever opened it."""
+        for source in [source for source, *_ in self._below[1:]] + ([self.app.source] if self._below else []):
+            if isinstance(source, Follower):
+                source.close()
+
     # -- lists of them
 
     def open_runs(self, root: Path) -> None:

@@ -42,7 +42,7 @@ def ttft(past: Past, glyphs: Glyphs) -> str:
 COLUMNS = (
     Column("model", 12, False, 9, lambda p, g: p.model or g.none),
     Column("engine", 10, False, 6, lambda p, g: engine_of(p) or g.none),
-    Column("GPU", 6, False, 4, lambda p, g: p.hardware.partition(" ")[0] or g.none),
+    Column("GPU", 5, False, 4, lambda p, g: p.hardware.partition(" ")[0] or g.none),
     Column("agents", 6, True, 10, lambda p, g: g.none if p.agents is None else str(p.agents)),
     Column("pace", 8, False, 3, lambda p, g: p.pace or g.none),
     Column("length", 7, True, 1, lambda p, g: clock(p.duration_s, g.none)),
