@@ -42,6 +42,7 @@ _LATE_MS = 5_000
 Numbers = NDArray[np.int64]
 Stretches = tuple[Numbers, Numbers, Numbers]
 """Starts and ends in ms since the origin, and ranks of states."""
+_NOTHING: Numbers = np.empty(0, dtype=np.int64)
 Cells = NDArray[np.int8]
 """Agents x columns; ranks of states."""
 
@@ -152,9 +153,13 @@ class Lane:
                 low = middle + 1
             else:
                 high = middle
-        held = [np.array(a[low:], dtype=np.int64) for a in (self._starts, self._ends, self._marks)]
-        more = np.array(list(self._going_on(now, seen or {})), dtype=np.int64).reshape(-1, 3).T
-        starts, ends, marks = (np.concatenate(pair) for pair in zip(held, more, strict=True))
+        parts = self._starts[low:], self._ends[low:], self._marks[low:]
+        for begin, stop, mark in self._going_on(now, seen or {}):
+            for part, value in zip(parts, (begin, stop, mark), strict=True):
+                part.append(value)
+        if not parts[0]:
+            return _NOTHING, _NOTHING, _NOTHING
+        starts, ends, marks = (np.frombuffer(part, dtype=part.typecode).astype(np.int64) for part in parts)
         chosen = (ends > start) & (starts < end)
         if thread is not None:
             chosen &= marks // 16 == thread

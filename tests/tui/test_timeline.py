@@ -326,3 +326,17 @@ def test_a_state_is_the_same_in_fleet_and_timeline(folder: Path, follow: Open) -
         if one.doing.label != "between calls":
             assert last == one.state, one
     assert replace(view, rows=()) != view
+
+
+async def test_as_time_goes_on_it_is_painted_once_a_second(folder: Path, follow: Open, clocks: Clocks) -> None:
+    async with opened(follow(folder, at_s=30.0, speed=1.0)) as (app, pilot, screen):
+        painted = []
+        for _ in range(12):
+            clocks.monotonic += 0.25
+            app.tick()
+            painted.append(screen.window.now)
+        assert len(set(painted)) in {3, 4}
+        clocks.monotonic += 0.25
+        app.tick()
+        await pilot.press("down")
+        assert screen.window.now == follow_now(app), "a key shows what is"

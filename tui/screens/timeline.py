@@ -1,5 +1,6 @@
 """The timeline: what every agent did when, under what the engine did, with a cursor in time."""
 
+from functools import lru_cache
 from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
@@ -14,7 +15,7 @@ from windtunnel.agents.events import AgentState
 from windtunnel.simulator.results.lanes import STATES, together
 from windtunnel.tui.figures import ceiling, count, percent, tenths, whole
 from windtunnel.tui.theme import Line, Theme
-from windtunnel.tui.view import View
+from windtunnel.tui.view import Ending, View
 from windtunnel.tui.widgets.compose import Part, clip, filled, pad, spread
 from windtunnel.tui.widgets.header import phase_part, title_line
 from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, legend, level, with_cursor
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from windtunnel.tui.app import Viewer
 
 WIDE, MIDDLE = 150, 100
+PAINT_MS = 1000
 PAN = 0.25
 """Of the window, with one key."""
 
@@ -163,8 +165,7 @@ def _lane(row: range, view: View, window: Window, scope: Scope, cursor: int | No
     if len(row) == 1:
         ranks = window.cells[row.start]
     else:
-        grid = np.frombuffer(b"".join(window.cells[i] for i in row), dtype=np.int8).reshape(len(row), -1)
-        ranks = together(grid).tobytes()
+        ranks = _merged(tuple(window.cells[i] for i in row))
     state = state_at(ranks, window, scope)
     digits = max(2, len(str(len(window.cells))))
     if len(row) > 1:
@@ -177,6 +178,12 @@ def _lane(row: range, view: View, window: Window, scope: Scope, cursor: int | No
         if left >= 20 and shown is not None:
             label = (*label, (f" {pad(shown.title, left - digits - 5, ellipsis=glyphs.ellipsis)}", "text"))
     return (*filled(label, left), *cells(ranks, glyphs, colour, cursor))
+
+
+@lru_cache(maxsize=512)
+def _merged(lanes: tuple[bytes, ...]) -> bytes:
+    """Several agents as one lane."""
+    return together(np.frombuffer(b"".join(lanes), dtype=np.int8).reshape(len(lanes), -1)).tobytes()
 
 
 def state_at(ranks: bytes, window: Window, scope: Scope) -> AgentState:
@@ -314,6 +321,8 @@ class TimelineScreen(Screen[None]):
         self.scope = Scope(agent=agent)
         self.frame: Frame | None = None
         self.window: Window | None = None
+        self.stage: tuple[Ending | None, bool, bool] = None, False, False
+        """How the run ended and whether all of it had been read when the window was painted."""
 
     def compose(self) -> ComposeResult:
         yield self.body
@@ -324,13 +333,17 @@ class TimelineScreen(Screen[None]):
 
     def update_view(self, view: View, aside: Line = ()) -> None:
         self.view, self.aside = view, aside
-        self.draw()
+        self.draw(fresh=False)
 
-    def draw(self) -> None:
+    def draw(self, *, fresh: bool = True) -> None:
+        """`fresh`: whatever was asked is shown at once; as time goes on the picture is painted once a second."""
         if not self.is_mounted:
             return
         width, height = self.size
-        self.window = self.viewer.source.window(self.place, self.scope.cursor)
+        old, now = self.window, self.viewer.source.span()[1]
+        stage = self.view.ending, self.view.reading, bool(self.view.unread)
+        if fresh or old is None or not 0 <= now - old.now < PAINT_MS or stage != self.stage:
+            self.window, self.stage = self.viewer.source.window(self.place, self.scope.cursor), stage
         frame = compose_timeline(self.view, self.window, self.scope, width, height, self.look, self.aside)
         self.frame, self.scope = frame, frame.scope
         self.body.show(frame.lines, frame.marked)
