@@ -66,7 +66,7 @@ class Stories:
             turns += self._running(agent, plans)
         over = not present or not agent.live
         until = (told.until if told.until is not None else fold.t if agent.live else ended_at(agent, fold)) // MS
-        first = min((line.turn for line in lines if line.thread == 0), default=1)
+        full = len(agent.calls) == agent.calls.maxlen
         return Story(
             row=row if present else past_row(asked.agent, told, lines),
             session=told.session,
@@ -84,7 +84,7 @@ class Stories:
             lanes=thread_lanes(agent, told.since // MS, until + 1, fold.t // MS, trace),
             number=number,
             sessions=len(agent.sessions) + (1 if agent.present.session else 0),
-            earlier=max(0, first - 1) if len(agent.calls) == agent.calls.maxlen else 0,
+            beheaded=full and agent.calls[0].t_intended >= told.since,
             recording=is_recording(fold.run),
             slower=slower(turns),
         )

@@ -128,8 +128,8 @@ class Story(Struct, frozen=True):
     number: int = 1
     """Which of the agent's sessions it is."""
     sessions: int = 1
-    earlier: int = 0
-    """Calls of this session that are not kept any more."""
+    beheaded: bool = False
+    """Its first calls are not kept any more."""
     recording: bool = False
     slower: float | None = None
     """All its calls' time against that of the same calls when the session has the engine to itself."""

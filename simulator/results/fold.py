@@ -208,7 +208,7 @@ class Fold:
 
     def _agent(self, number: int) -> Agent:
         while len(self.agents) <= number:
-            self.agents.append(Agent(len(self.agents)))
+            self.agents.append(Agent(len(self.agents), number + 1))
             self.states["idle"] += 1
         return self.agents[number]
 

@@ -12,6 +12,8 @@ from windtunnel.simulator.results.lanes import FINISHED, RANK, Lane
 from windtunnel.simulator.results.misses import CallCache
 
 KEPT_CALLS = 128
+"""Of each agent at least; of few agents more, up to as many of all together as `KEPT_IN_ALL`."""
+KEPT_MOST, KEPT_IN_ALL = 2048, 1 << 15
 KEPT_TREND = 12
 KEPT_SESSIONS = 64
 
@@ -117,7 +119,8 @@ class Row(Struct):
 class Agent:
     """A row with what is kept behind it."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, agents: int = 0) -> None:
+        """`agents`: how many there are; 0 where nobody knows."""
         self._row = Row(number)
         self._stale = False
         """Progress came that the row does not show yet: it is worked out when somebody looks."""
@@ -126,7 +129,8 @@ class Agent:
         self.in_flight = 0
         """Calls sent and not ended. A queued one is still held by the client."""
         self.activities: dict[int, Activity] = {}
-        self.calls: deque[CallLine] = deque(maxlen=KEPT_CALLS)
+        kept = KEPT_IN_ALL // agents if agents else 0
+        self.calls: deque[CallLine] = deque(maxlen=max(KEPT_CALLS, min(KEPT_MOST, kept)))
         self.lane = Lane()
         self.sessions: deque[PastSession] = deque(maxlen=KEPT_SESSIONS)
         """That are over, oldest first."""

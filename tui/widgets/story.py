@@ -174,8 +174,8 @@ class Paragraphs:
             self._largest = largest_message(story)
         out: list[Line] = []
         begins: list[int] = []
-        if story.earlier:
-            gone = f"{story.earlier} earlier turns of this session are not kept by the viewer"
+        if story.beheaded:
+            gone = "the viewer no longer keeps the turns before these"
             out.append(((" " * (LABEL + 2), ""), (cut(gone, width - LABEL - 3), "faint")))
         for turn in story.turns:
             found = self._kept.get(turn.key)

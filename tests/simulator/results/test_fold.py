@@ -299,7 +299,7 @@ def test_memory_is_bounded(fold):
         fold.apply(progress(i + 0.5, AgentProgress(0, 0, i, "decode", 3), out=i * 21))
         fold.apply(ended(i + 0.9, i, call=i, failure="x"))
     assert len(fold.series) <= 1200
-    assert len(fold.agents[0].calls) == 128
+    assert len(fold.agents[0].calls) == 2048
     assert len(fold.failures) == 200
     assert len(fold._speed) < 50
     assert len(fold.trust._herd) <= 3
@@ -352,3 +352,41 @@ def test_a_row_is_the_same_however_often_it_was_looked_at():
         assert watched.output_tokens == at_last.output_tokens
     assert len(seen) > 20
     assert [replace(row, version=0) for row in watched.rows] == [replace(row, version=0) for row in at_last.rows]
+
+
+def test_of_few_agents_more_calls_are_kept():
+    kept = []
+    for agents in (0, 1, 32, 1000):
+        fold = Fold()
+        fold.apply(RunStart(t=0, agents=agents, wall_clock=0.0))
+        fold.apply(begin())
+        kept.append(fold.agents[0].calls.maxlen)
+    assert kept == [2048, 2048, 1024, 128]
+
+
+def test_the_sessions_of_an_agent_are_known(fold):
+    fold.apply(begin(1))
+    fold.apply(SessionEnd(t=5 * NS, agent=0, session="a", status="failed", reason="http_500"))
+    fold.apply(begin(6, session="b", title="codex/bench"))
+    agent = fold.agents[0]
+    assert [(s.session, s.state, s.since // NS, s.until // NS) for s in agent.sessions] == [("a", "failed", 1, 6)]
+    assert (agent.present.session, agent.present.title, agent.present.until) == ("b", "codex/bench", None)
+
+
+def test_the_waits_before_a_call_are_told_with_what_was_recorded(fold):
+    fold.apply(begin())
+    common = {"agent": 0, "session": "a", "thread": 0, "call": 0}
+    fold.apply(WaitStart(t=0, cause="tool", seconds=3.0, recorded_s=14.0, label="Bash", **common))
+    fold.apply(WaitEnd(t=3 * NS, cause="tool", **common))
+    fold.apply(WaitStart(t=3 * NS, cause="human", seconds=2.0, **common))
+    fold.apply(WaitEnd(t=5 * NS, cause="human", **common))
+    fold.apply(call(5))
+    fold.apply(ended(7, 5))
+    line = fold.agents[0].calls[-1]
+    assert [(w.cause, w.label, w.seconds, w.recorded_s) for w in line.waits] == [
+        ("tool", "Bash", 3.0, 14.0),
+        ("human", "", 2.0, None),
+    ]
+    assert (line.waited_s, line.wait_label) == (5.0, "human")
+    again = line.event(0, "a")
+    assert (again.t_sent, again.t_end, again.prompt_tokens) == (5 * NS, 7 * NS, line.prompt_tokens)
