@@ -95,8 +95,9 @@ class Screen:
             self.watch(0.3)
 
     def close(self) -> None:
-        os.kill(self.pid, signal.SIGTERM)
-        self.watch(10.0)
+        if self.open:
+            os.kill(self.pid, signal.SIGTERM)
+            self.watch(10.0)
         os.close(self.fd)
         os.waitpid(self.pid, 0)
 
@@ -120,6 +121,8 @@ def measure(
         screen = Screen([sys.executable, *start, str(run), *flags], size, environ)
         try:
             screen.watch(settle)
+            if not screen.open:
+                raise RuntimeError(f"the viewer of {run} has ended")
             screen.press(keys)
             told: dict[str, Any] = {"run": run.name, "size": "{}x{}".format(*size), "seconds": seconds}
             told["rss_mb"] = [rss_mb(screen.pid)]
