@@ -6,11 +6,13 @@ queues) on an event loop without sockets or threads whose time jumps to the next
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from heapq import heappop, heappush
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
+
+from msgspec import Struct
 
 from windtunnel.agents.alarm import Alarm
 
@@ -116,6 +118,11 @@ class VirtualClock:
     async def sleep(self, seconds: float) -> None:
         await self.sleep_until(self.now_ns() + round(seconds * 1e9))
 
+    def call_at(self, t_ns: int, callback: Callable[[Unpack[_Ts]], object], *args: *_Ts) -> "Cancellable":
+        """`callback` is called at that time; for where a task would only sleep."""
+        timer: Cancellable = asyncio.get_running_loop().call_at(t_ns / 1e9, callback, *args)
+        return timer
+
     def run(self, main: Coroutine[Any, Any, _T]) -> _T:
         """Run `main` to its end on virtual time; tasks it leaves behind are cancelled, as `asyncio.run` does."""
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self._loop_time)) as runner:
@@ -126,6 +133,10 @@ class VirtualClock:
         """Call `what` in the loop's next pass; this may be asked for anywhere, in a signal's handler too."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(what, *given)
+
+
+class Cancellable(Protocol):
+    def cancel(self) -> None: ...
 
 
 class DeadlockError(RuntimeError):
@@ -151,16 +162,13 @@ class _Time:
         self.beside: Beside | None = None
 
 
-class _Entry:
+class _Entry(Struct, gc=False):
     """A call that the loop has to make; fits `asyncio.Handle` as far as asyncio looks at one."""
 
-    __slots__ = ("args", "callback", "context", "gone")
-
-    def __init__(self, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        self.callback = callback
-        self.args = args
-        self.context = context
-        self.gone = False
+    callback: Callable[..., object]
+    args: tuple[Any, ...]
+    context: Context
+    gone: bool = False
 
     def cancel(self) -> None:
         self.gone = True
@@ -197,6 +205,8 @@ class _VirtualLoop(asyncio.BaseEventLoop):
     """
 
     _stopping: bool
+    get_debug = bool
+    """False, as a call that costs nothing: every future asks."""
 
     def __init__(self, time: _Time) -> None:
         super().__init__()
@@ -235,6 +245,15 @@ class _VirtualLoop(asyncio.BaseEventLoop):
     ) -> Any:
         return self.call_at(self._time.seconds + delay, callback, *args, context=context)
 
+    def create_task(
+        self,
+        coro: Generator[Any, None, _T] | Coroutine[Any, Any, _T],
+        *,
+        name: Any = None,
+        context: Context | None = None,
+    ) -> asyncio.Task[_T]:
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
     def close(self) -> None:
         super().close()
         self._soon.clear()
@@ -257,7 +276,7 @@ class _VirtualLoop(asyncio.BaseEventLoop):
         for _ in range(len(soon)):
             entry = soon.popleft()
             if not entry.gone:
-                self._call(entry)
+                entry.context.run(entry.callback, *entry.args)  # an error is a bug, and ends the run
 
     def _jump(self, at: float | None) -> bool:
         """Whether what lives beside the timers made the time go on, and not beyond `at`."""
@@ -269,12 +288,3 @@ class _VirtualLoop(asyncio.BaseEventLoop):
             return False
         time.seconds = max(time.seconds, reached / 1e9)
         return True
-
-    def _call(self, entry: _Entry | _Timer) -> None:
-        try:
-            entry.context.run(entry.callback, *entry.args)
-        except (SystemExit, KeyboardInterrupt):
-            raise
-        except BaseException as error:  # noqa: BLE001 -- asyncio's own rule: told to the handler, and the loop goes on
-            told = {"message": f"Exception in callback {entry.callback!r}", "exception": error}
-            self.call_exception_handler(told)

@@ -44,7 +44,10 @@ class _Powers:
 
 _ODD = 0x9E3779B97F4A7C15
 _INVERSE = pow(_ODD, -1, 1 << 64)
-_KEPT = np.uint64((1 << 60) - 1)
+_SIXTY_BITS = (1 << 60) - 1
+_KEPT = np.uint64(_SIXTY_BITS)
+_FEW = 40
+"""So many hashes are sooner worked out one after the other."""
 _POWERS = _Powers()
 
 
@@ -59,9 +62,12 @@ def chain_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
     if full == 0:
         return []
     rows = tokens[: full * block_size].reshape(full, block_size).astype(np.uint64)
+    contents = rows.dot(_MIX[:block_size])
+    if full <= _FEW:
+        return [parent := (parent * _ODD + content) & _SIXTY_BITS for content in contents.tolist()]
     if len(_POWERS.up) <= full:
         _POWERS.reach(full)
-    sums = (rows.dot(_MIX[:block_size]) * _POWERS.down[1 : full + 1]).cumsum()
+    sums = (contents * _POWERS.down[1 : full + 1]).cumsum()
     hashes: list[int] = (((sums + np.uint64(parent)) * _POWERS.up[1 : full + 1]) & _KEPT).tolist()
     return hashes
 

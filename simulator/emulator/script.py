@@ -134,8 +134,8 @@ class Unread:
     def tokens(self, start: int, stop: int) -> list[int]:
         return list(range(self._first + start, self._first + stop))
 
-    def first(self, count: int) -> NDArray[np.int64]:
-        return np.arange(self._first, self._first + count)
+    def first(self, count: int) -> Tokens:
+        return np.arange(self._first, self._first + count, dtype=np.uint32)
 
 
 class Words:

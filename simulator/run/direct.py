@@ -9,6 +9,7 @@ import asyncio
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
+from typing import cast
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.clock import VirtualClock
@@ -97,7 +98,7 @@ class Stream:
             queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.arrival) / 1e9,
             finish=request.finished if ended else None,
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
-            token_ids=self.script.first(tokens).data if ids and self.script is not None else (),
+            token_ids=cast("Sequence[int]", self.script.first(tokens)) if ids and self.script is not None else (),
             chunk_t=times,
             chunk_n=counts,
             counted_by=counted_by,

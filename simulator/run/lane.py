@@ -14,6 +14,7 @@ import numpy as np
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream
+from windtunnel.agents.clock import Cancellable, VirtualClock
 from windtunnel.agents.expected import Match, Trail
 from windtunnel.agents.prompt import PATHS, Body, Conversation, Output
 from windtunnel.agents.reading import Live
@@ -35,11 +36,14 @@ from windtunnel.agents.session import (
 )
 from windtunnel.agents.sse import Parsed, check_length
 from windtunnel.simulator.run.deck import Draw
+from windtunnel.simulator.run.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from windtunnel.simulator.run.driver import Driver
 
 NS = 1_000_000_000
+GIVING_UP = 3
+"""Rounds of the loop in which a call is given up: a session that only sleeps ends no sooner than the others' calls."""
 
 
 class ActiveCall:
@@ -69,9 +73,11 @@ class SessionRun:
         self.reason: str | None = None
         self._draw = draw
         self._state = start(plan)
-        self._inputs: asyncio.Queue[tuple[Input, int] | BaseException] = asyncio.Queue()
+        self._inputs: Mailbox[tuple[Input, int] | BaseException] = Mailbox()
         self._tasks: dict[asyncio.Task[None], None] = {}
         """In the order in which they were begun, which is the one they are given up in: equal runs end alike."""
+        self._timers: dict[tuple[int, int], Cancellable] = {}
+        """On a virtual clock: what a task sleeps for otherwise."""
         self._waits: dict[tuple[int, int], ev.WaitStart] = {}
         self._tools = 0
         """Tools' waits among them."""
@@ -132,16 +138,20 @@ class SessionRun:
         """No call may start any more: the session ends as cut once its calls in flight have ended."""
         self._draining = True
         if not self._flying:
-            self._inputs.put_nowait((Stop("cut", "call_budget"), self.driver.clock.now_ns()))
+            self._inputs.put((Stop("cut", "call_budget"), self.driver.clock.now_ns()))
 
     async def _quiesce(self) -> asyncio.CancelledError | None:
         """Calls and waits are given up. A cancellation meanwhile is returned, so that the session's end is told."""
         cancelled = None
-        for task in self._tasks:
-            task.cancel()
-        while self._tasks:
+        rounds = GIVING_UP if self._timers and not self._tasks else 0
+        self._give_up()
+        while self._tasks or rounds:
             try:
-                await asyncio.wait(self._tasks)
+                if self._tasks:
+                    await asyncio.wait(self._tasks)
+                else:
+                    rounds -= 1
+                    await asyncio.sleep(0)
             except asyncio.CancelledError as error:
                 cancelled = error
         for thread, call in list(self._waits):
@@ -149,6 +159,14 @@ class SessionRun:
         for trail in self._trails.values():
             self.driver.index.drop(trail)
         return cancelled
+
+    def _give_up(self) -> None:
+        """Calls and sleeps."""
+        for task in self._tasks:
+            task.cancel()
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
 
     def _apply(self, item: Input, at: int) -> None:
         self._state, actions = advance(self._state, item)
@@ -167,8 +185,7 @@ class SessionRun:
             case EndWait(thread=thread, call=call):
                 self._end_wait(thread, call)
             case AbortCalls():
-                for task in self._tasks:
-                    task.cancel()
+                self._give_up()
             case Finish(status=status, reason=reason):
                 self._finish(status, reason)
 
@@ -187,7 +204,7 @@ class SessionRun:
         """An error in a task is a bug of ours: it is raised where the session runs, which would wait for ever else."""
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
-            self._inputs.put_nowait(error)
+            self._inputs.put(error)
 
     def _start_wait(self, wait: StartWait, at: int) -> None:
         event = ev.WaitStart(
@@ -205,13 +222,23 @@ class SessionRun:
         self.driver.emit(event)
         self._waits[wait.thread, wait.call] = event
         self._tools += wait.cause == "tool"
-        if wait.seconds is not None:
-            self._spawn(self._sleep(wait.thread, wait.call, at + round(wait.seconds * NS)))
+        if wait.seconds is None:
+            return
+        due, clock = at + round(wait.seconds * NS), self.driver.clock
+        if self.driver.virtual and isinstance(clock, VirtualClock):
+            timer = clock.call_at(due, self._slept, wait.thread, wait.call, due)
+            self._timers[wait.thread, wait.call] = timer
+        else:
+            self._spawn(self._sleep(wait.thread, wait.call, due))
 
     async def _sleep(self, thread: int, call: int, due: int) -> None:
         await self.driver.clock.sleep_until(due)
+        self._slept(thread, call, due)
+
+    def _slept(self, thread: int, call: int, due: int) -> None:
+        self._timers.pop((thread, call), None)
         self._end_wait(thread, call)
-        self._inputs.put_nowait((WaitOver(thread, call), due))
+        self._inputs.put((WaitOver(thread, call), due))
 
     def _end_wait(self, thread: int, call: int) -> None:
         wait = self._waits.pop((thread, call), None)
@@ -282,7 +309,7 @@ class SessionRun:
             driver.index.generated(trail, self.conversation.ended(call_id, output))
         end = driver.clock.now_ns() if event.t_end is None else event.t_end + driver.origin
         self._flying -= 1
-        self._inputs.put_nowait((CallEnded(thread, call_id, ok=event.failure is None, reason=event.failure), end))
+        self._inputs.put((CallEnded(thread, call_id, ok=event.failure is None, reason=event.failure), end))
 
     def _call_end(
         self,

@@ -186,7 +186,12 @@ class VirtualRun:
         self._driver, self.folder = driver, writer.path
         writer.least = WRITTEN
         happened: list[ev.Event] = []
-        writer.subscribe(lambda event: None if isinstance(event, _UNCOUNTED) else happened.append(event))
+
+        def keep(event: ev.Event) -> None:
+            if type(event) not in _UNCOUNTED:
+                happened.append(event)
+
+        writer.subscribe(keep)
         for receiver in self._receivers:
             writer.subscribe(receiver)
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=0.0))

@@ -100,6 +100,15 @@ def test_hashes_are_the_same_on_every_machine() -> None:
     assert chain_hashes(np.arange(32, dtype=np.uint32), 16, 0) == [1085498127598582148, 1105152879552891512]
 
 
+def test_hashes_of_many_blocks_are_those_of_one_after_the_other() -> None:
+    tokens = np.random.default_rng(1).integers(0, 90_000, size=16 * 300).astype(np.uint32)
+    one_by_one, parent = [], salt_seed("a")
+    for block in tokens.reshape(300, 16):
+        (parent,) = chain_hashes(block, 16, parent)
+        one_by_one.append(parent)
+    assert chain_hashes(tokens, 16, salt_seed("a")) == one_by_one
+
+
 def test_tokens_in_another_order_have_another_hash() -> None:
     tokens = np.arange(16, dtype=np.uint32)
     assert chain_hashes(tokens, 16, 0) != chain_hashes(tokens[::-1].copy(), 16, 0)
