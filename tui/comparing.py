@@ -152,12 +152,13 @@ class Comparing:
             self._latest = replace(self._latest, problem=str(error), progress="")
 
     def _work_runs(self) -> None:
+        live = {p for p in self.paths if state(RunFolder.open(p), self._wall()) == "running"}
         read = []
         for number, (path, sign) in enumerate(zip(self.paths, self._signs, strict=True)):
             self._latest = replace(self._latest, progress=f"reading run {number + 1} of {len(self.paths)}")
-            read.append(self._one(path, sign))
-        found = side.beside([measured for measured, _ in read], self._metrics)
-        live = {p for p in self.paths if state(RunFolder.open(p), self._wall()) == "running"}
+            measured = self._one(path, sign)[0]
+            read.append(_so_far(measured) if path in live else measured)
+        found = side.beside(read, self._metrics)
         notices = [
             *found.notices,
             *(f"{p.name} is still going on: its figures so far" for p in self.paths if p in live),
@@ -220,7 +221,7 @@ class Comparing:
     def _fill(self, base: Contrast, columns: list[Column]) -> None:
         """Settings first, which are quick; then the events, a run of each configuration after the other."""
         heads = [_run_json(column.paths[0]) if column.paths else {} for column in columns]
-        base = replace(base, differences=tuple(side.differing([side.settings(run) for run in heads])))
+        base = replace(base, differences=tuple(side.differing([side.settings(run) if run else {} for run in heads])))
         # Runs that count go before others: the curves are of what the figures are of.
         best = [sorted(column.paths, key=_counts, reverse=True)[:MOST_CURVES] for column in columns]
         todo = [(n, i) for n in range(MOST_CURVES) for i, paths in enumerate(best) if n < len(paths)]
@@ -253,6 +254,13 @@ class Comparing:
         made = [StepRuns(name=n, runs=r, previous=0 if i else None) for i, (n, r) in enumerate(steps.items())]
         said = "its first block is not whole yet: what the runs so far say"
         return assess(made, self._metrics, name=kept.name_of(folder), experiment_dir=str(folder)), (said,)
+
+
+def _so_far(measured: Measured) -> Measured:
+    """Of a run that goes on: that it has no end yet is nothing against its figures."""
+    reasons = tuple(reason for reason in measured.summary.invalid_reasons if reason != "died")
+    summary = replace(measured.summary, status=None, valid=not reasons, invalid_reasons=reasons)
+    return replace(measured, summary=summary)
 
 
 def _uncounted(mine: Sequence[Measured], metrics: Sequence[Any]) -> dict[str, float]:

@@ -108,7 +108,14 @@ def settings(run: Mapping[str, Any]) -> dict[str, str]:
 
 
 def differing(settings_: Sequence[Mapping[str, str]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Names of which not all have the same value, in the order in which they were told, with everybody's values."""
+    """Names of which not all have the same value, in the order in which they were told, with everybody's values.
+
+    One that tells nothing at all (it never ran) makes no difference.
+    """
     names = dict.fromkeys(name for one in settings_ for name in one)
-    rows = [(name, tuple(one.get(name, "") for one in settings_)) for name in names]
-    return [(name, values) for name, values in rows if len(set(values)) > 1]
+    told = [one for one in settings_ if one]
+    return [
+        (name, tuple(one.get(name, "") for one in settings_))
+        for name in names
+        if len({one.get(name, "") for one in told}) > 1
+    ]

@@ -239,11 +239,11 @@ def _lower(contrast: Contrast, looked: Looked, width: int, height: int, look: Th
 
 def _footer(contrast: Contrast, looked: Looked, width: int, aside: Line, *, whole: bool, nested: bool) -> Line:
     keys = [
-        (9, "up down", "row"),
+        (4, "up down", "row"),
         (8, "left right", "metric"),
         *([(6, "b", "base" if looked.versus == "previous" else "previous")] if contrast.experiment else []),
         *([] if whole else [(7, "tab", PAGES[(looked.page + 1) % len(PAGES)])]),
-        (5, "enter", "its runs"),
+        (8, "enter", "its runs"),
         (2, "p", "picture"),
         (3, "?", "help"),
         *([(8, "escape", "back")] if nested else [(8, "q", "quit")]),

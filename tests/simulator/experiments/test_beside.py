@@ -68,6 +68,7 @@ def test_what_differs_is_listed_with_everybodys_value() -> None:
     runs = [measured("a", 1.0), measured("b", 1.0, agents=64, seqs=512)]
     rows = side.differing([side.settings(m.run) for m in runs])
     assert rows == [("agents", ("32", "64")), ("a.max_num_seqs", ("256", "512"))]
+    assert side.differing([side.settings(runs[0].run), {}]) == []
 
 
 @pytest.mark.parametrize(("steps", "wanted"), [(4, [15.0, 15.0, 20.0, 20.0]), (2, [15.0, 20.0]), (1, [15.0])])
