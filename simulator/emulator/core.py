@@ -166,6 +166,10 @@ class Core:
         over: list[Request] = []
         times.extend([ended] * (step.number - len(times)))
         while ended <= until and not step.requests and not over:
+            if ahead is not None and not waiting and not ahead.requests:
+                step, ahead, ended = self._sail(step, ahead, ended, until)
+                if ended > until:
+                    break
             times.append(ended)
             scheduler.returned = step.number + 1
             over = through.returns(step.number)
@@ -198,6 +202,39 @@ class Core:
         self._running, self._ahead, self.due = step, ahead, ended
         scheduler.flying = [step] if ahead is None else [step, ahead]
         return over
+
+    def _sail(self, step: Step, ahead: Step, ended: int, until: int) -> tuple[Step, Step, int]:
+        """Steps in which nothing happens at all; the running one, the one decided ahead, and when the former ends."""
+        scheduler, times, ring, seconds = self.scheduler, self._ends, self._ring, self.steptime.seconds
+        parking = scheduler.parking
+        assert parking is not None
+        assert parking.through is not None
+        books, count, rising = parking.through.books, parking.count, parking.rising
+        number = first = scheduler.counters.steps
+        quiet = parking.through.quiet_until()
+        if number >= quiet or not count:
+            return step, ahead, ended
+        context, windowed = parking.context, parking.windowed
+        while ended <= until and number < quiet and books(number):
+            times.append(ended)
+            begun = seconds(count, count, context, windowed) if number > first else self.steptime.of(ahead)
+            ended += round(begun * 1e9)
+            number += 1
+            context += count
+            windowed += rising
+        if number == first:
+            return step, ahead, ended
+        step = ahead
+        for decided in range(max(first, number - 2), number):
+            step, ahead = ahead, ring[decided % 3]
+            if ahead.requests:
+                ahead = ring[decided % 3] = Step()
+            behind = number - 1 - decided
+            ahead.number, ahead.sequences, ahead.tokens = decided, count, count
+            ahead.context, ahead.windowed = context - behind * count, windowed - behind * rising
+        parking.context, parking.windowed = context, windowed
+        scheduler.counters.steps, scheduler.returned = number, number - 2
+        return step, ahead, ended
 
     def _begin(self, now: int) -> None:
         step = self._ahead or self._schedule(now)

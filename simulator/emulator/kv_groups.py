@@ -183,12 +183,13 @@ class FullGroup:
         before = self.unseen(computed) // self.size
         return max(wanted - max(before, len(hits)), 0) + self._revived(hits[before:] if before > 0 else hits)
 
-    def adopt(self, table: Table, hits: Sequence[int], computed: int) -> None:
-        """Hold what was hit, `computed` tokens of it."""
+    def adopt(self, table: Table, hits: list[int], computed: int) -> None:
+        """Hold what was hit, `computed` tokens of it; the list becomes the table's."""
         before = max(0, self.unseen(computed) // self.size)
-        kept = hits[before:]
-        self.pool.hold([block for block in kept if block != NULL_BLOCK] if self.sparse else kept)
-        table.blocks = [NULL_BLOCK] * before + list(kept)
+        if before:
+            hits[:before] = [NULL_BLOCK] * min(before, len(hits))
+        self.pool.hold([block for block in hits[before:] if block != NULL_BLOCK] if self.sparse else hits)
+        table.blocks = hits
         table.cached = len(table.blocks)
 
     def extend(self, table: Table, room: int, main: int) -> None:
@@ -293,6 +294,28 @@ class WindowGroup(FullGroup):
             if len(run) == need:
                 return [NULL_BLOCK] * place + run[::-1]
         return run[::-1]
+
+    def offer(self, table: Table, hashes: Sequence[int], tokens: int, boundaries: Sequence[int]) -> list[int]:
+        start, stop = table.cached, tokens // self.size
+        if (
+            self.rules.retention != 0
+            or self.drops
+            or self._scale != 1
+            or self.rules.align != self.size
+            or start >= stop
+        ):
+            return super().offer(table, hashes, tokens, boundaries)
+        # Only what is seen from the boundaries, by the rules of `mask`.
+        need, places = -(-(self.group.window - 1) // self.size), set[int]()
+        for boundary in boundaries:
+            right = boundary // self.size
+            places.update(range(max(start, right - need), min(stop, right)))
+        table.cached = stop
+        kept = [place for place in sorted(places) if table.blocks[place] != NULL_BLOCK]
+        keys = [hashes[place] ^ self._mask for place in kept]
+        if kept:
+            self.pool.cache([table.blocks[place] for place in kept], keys)
+        return keys
 
     def mask(self, start: int, stop: int, boundaries: Sequence[int]) -> list[bool] | None:
         size, align, retention = self.size, self.rules.align, self.rules.retention

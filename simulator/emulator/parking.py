@@ -67,8 +67,10 @@ class Parking:
 
     def walk(self, number: int, budget: int, threshold: int) -> tuple[list[Request], int]:
         """Whom step `number` has to walk through, and the budget that the others leave."""
-        looks = self._begin(number)
         slots = self._limits.draft_slots
+        if self.through is not None and self.through.decides(number):
+            return [], budget - self.count * (self._width + slots)
+        looks = self._begin(number)
         left = budget - self.count * (self._width + slots)
         if self.count and self._cuts(left, threshold, slots):
             self.rouse()

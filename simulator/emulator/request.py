@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
 
@@ -196,9 +197,13 @@ class Request:
         """Hashes of the blocks that became full, and of more to come: one pass over many costs no more than one."""
         size, prompt, done = self.block_size, self.prompt_tokens, len(self.hashes) * self.block_size
         stop = min(prompt + self.ends, self.known + _AHEAD)
-        ids = self._rest if done < prompt else []
-        ids = ids + self.script.tokens(max(done - prompt, 0), stop - prompt)
-        self.hashes += chain_hashes(np.array(ids, dtype=np.uint32), size, self.hashes[-1] if self.hashes else self.seed)
+        start = max(done - prompt, 0)
+        first: Callable[[int], NDArray[np.int64]] | None = getattr(self.script, "first", None)
+        said = self.script.tokens(start, stop - prompt) if first is None else first(stop - prompt)[start:]
+        ids = np.array(said, dtype=np.uint32)
+        if done < prompt and self._rest:
+            ids = np.concatenate((np.array(self._rest, dtype=np.uint32), ids))
+        self.hashes += chain_hashes(ids, size, self.hashes[-1] if self.hashes else self.seed)
 
     def foreseen(self, block: int) -> int | None:
         """Hash of a block that is not full yet; None where the request ends before."""

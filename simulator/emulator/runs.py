@@ -8,15 +8,16 @@ from its end. A run is cut where a prompt parts from it and put together again w
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from windtunnel.simulator.emulator.owing import Owing
 from windtunnel.simulator.emulator.ring import Run, link, unlink
 
 _SHORT = 64
 """Windows hold fewer blocks. Longer stretches are of full attention, whose keys are chained: equal ends will do."""
 
 
-class RunPool:
+class RunPool(Owing):
     """`count` blocks, of which block 0 is the null block. Methods as in `BlockPool`."""
 
     def __init__(self, count: int, *, caching: bool = True) -> None:
@@ -34,15 +35,7 @@ class RunPool:
         self._ring = Run([], [], 0, found=False)
         """The free queue is a ring of runs through this empty one; the next to be taken is behind it."""
         link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
-        # What was counted with `ahead` and is not booked.
-        self._owes = False
-        self._level = self._peak = 0
-        self._late: list[list[int]] = []
-        """Blocks to be released before anything else happens."""
-        self._spare: list[int] = []
-        """Blocks taken for those that count ahead and have not drawn them."""
-        self.lender: Callable[[], None] = lambda: None
-        """Makes those that count ahead give back what they owe to `repay`."""
+        super().__init__()
 
     @property
     def usage(self) -> float:
@@ -74,7 +67,12 @@ class RunPool:
             keys, length = run.keys, min(len(run.blocks) - place, most - at)
             if keys[place + length - 1] != hashes[at + length - 1]:
                 length = bisect_left(range(1, length), True, key=lambda n: keys[place + n] != hashes[at + n]) + 1
-            found += run.blocks[place : place + length] if place or length < len(run.blocks) else run.blocks
+            if place or length < len(run.blocks):
+                found += run.blocks[place : place + length]
+            elif found:
+                found += run.blocks
+            else:
+                found = run.blocks.copy()
         return found
 
     def get(self, key: int) -> int | None:
@@ -150,13 +148,17 @@ class RunPool:
             raise ValueError("the pool has fewer free blocks than were asked for")
         self._pay()
         self.free_count -= wanted
-        taken: list[int] = []
+        taken, first, twins, runs = list[int](), self._first, self._twins, self._run
         while (left := wanted - len(taken)) > 0:
             part = (run := self._ring.after).blocks[: -left - 1 : -1]
             del run.blocks[-left:]
             if run.keys:
                 for block, key in zip(part, run.keys[: -left - 1 : -1], strict=True):
-                    self._forget(block, key)
+                    if key in twins:
+                        self._forget(block, key)
+                    else:
+                        runs[block] = None
+                        del first[key]
                 del run.keys[-left:]
             if not run.blocks:
                 unlink(run)
@@ -239,16 +241,6 @@ class RunPool:
 
     # Blocks that come and go unnamed.
 
-    def ahead(self, net: int, peak: int) -> None:
-        """`net` more blocks are in use, and `peak` more were on the way there: so far the free queue was taken from.
-
-        Those given back meanwhile have no key, so that they are the next to be taken.
-        """
-        self._peak = max(self._peak, self._level + peak)
-        self._level += net
-        self.free_count -= net
-        self._owes = True
-
     def release_later(self, blocks: list[int]) -> int:
         """`release_from_end` where nobody looks at the queue yet; how many without a key are yet to be counted."""
         runs = self._run
@@ -265,20 +257,6 @@ class RunPool:
             self._late.append(keyed)
             self._owes = True
         return bare
-
-    def draw(self, wanted: int) -> list[int]:
-        """`wanted` of the blocks counted with `ahead`, for one who did."""
-        self._pay()
-        if wanted > len(self._spare):
-            self.lender()
-        drawn = self._spare[-wanted:] if wanted else []
-        del self._spare[len(self._spare) - len(drawn) :]
-        assert len(drawn) == wanted
-        return drawn
-
-    def repay(self, blocks: list[int]) -> None:
-        """Blocks without a key that are in use no more, as was counted with `ahead`."""
-        self._spare += blocks
 
     def _pay(self) -> None:
         if not self._owes:

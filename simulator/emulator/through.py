@@ -50,6 +50,19 @@ class Through:
         tally.decided()
         return True
 
+    def books(self, number: int) -> bool:
+        """Count what step `number`, in which nothing else happens, takes and gives back, if that can be."""
+        return self._tally.books(number, None)
+
+    def quiet_until(self) -> int:
+        """Before this step nothing happens when one is decided, and when the one two before it returns.
+
+        0 where somebody is walked through.
+        """
+        if self._parking.awake:
+            return 0
+        return min(min(self._parking.calendar, default=NEVER), min(self._over, default=NEVER) + self._depth)
+
     def _happens(self, number: int, events: list[Request]) -> list[Request] | None:
         """Who gives back blocks in step `number`; all else that happens is done. None where that takes a walk."""
         parking = self._parking

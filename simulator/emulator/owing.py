@@ -1,0 +1,46 @@
+"""Blocks that come and go unnamed: what a pool was told to have lent, before it is looked up which blocks they were."""
+
+from collections.abc import Callable
+
+
+class Owing:
+    free_count: int
+
+    def __init__(self) -> None:
+        # What was counted with `ahead` and is not booked.
+        self._owes = False
+        self._level = self._peak = 0
+        self._late: list[list[int]] = []
+        """Blocks to be released before anything else happens."""
+        self._spare: list[int] = []
+        """Blocks taken for those that count ahead and have not drawn them."""
+        self.lender: Callable[[], None] = lambda: None
+        """Makes those that count ahead give back what they owe to `repay`."""
+
+    def ahead(self, net: int, peak: int) -> None:
+        """`net` more blocks are in use, and `peak` more were on the way there: so far the free queue was taken from.
+
+        Those given back meanwhile have no key, so that they are the next to be taken.
+        """
+        self._peak = max(self._peak, self._level + peak)
+        self._level += net
+        self.free_count -= net
+        self._owes = True
+
+    def draw(self, wanted: int) -> list[int]:
+        """`wanted` of the blocks counted with `ahead`, for one who did."""
+        self._pay()
+        if wanted > len(self._spare):
+            self.lender()
+        drawn = self._spare[-wanted:] if wanted else []
+        del self._spare[len(self._spare) - len(drawn) :]
+        assert len(drawn) == wanted
+        return drawn
+
+    def repay(self, blocks: list[int]) -> None:
+        """Blocks without a key that are in use no more, as was counted with `ahead`."""
+        self._spare += blocks
+
+    def _pay(self) -> None:
+        """Book what was counted."""
+        raise NotImplementedError
