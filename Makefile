@@ -10,7 +10,7 @@ LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0
 
-.PHONY: demo test golden test-agents fuzz bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
+.PHONY: demo test golden test-agents fuzz sweep bench bench-short lint format wheel-test test-vllm test-vllm-full vllm clean
 
 demo: $(VENV)/.runtime $(LINKED)
 	@$(BIN)/windtunnel watch --agents 32 --warmup 1 --duration 45 --exit-when-done; status=$$?; [ $$status -eq 130 ] || exit $$status
@@ -34,6 +34,11 @@ test-agents: $(VENV)/.dev $(LINKED)
 # Ten thousand damaged inputs for each importer of other programs' logs; `test` runs the first 200 of each.
 fuzz: $(VENV)/.dev $(LINKED)
 	WINDTUNNEL_MUTATIONS=10000 $(BIN)/python -m pytest tests/traces/importers/test_mutations.py
+
+# Capacity on the emulator against every number tried: three GPUs, two levels, three seeds, some minutes. `test` tries the
+# numbers beside the answer.
+sweep: $(VENV)/.dev $(LINKED)
+	WINDTUNNEL_SWEEP=full $(BIN)/python -m pytest tests/simulator/experiments/test_capacity_sweep.py -s
 
 lint: $(VENV)/.dev $(LINKED)
 	$(BIN)/ruff check .
