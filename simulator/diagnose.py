@@ -16,7 +16,7 @@ from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
-from windtunnel.simulator.results.slowdown import Slowdown, slowdown
+from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
@@ -133,27 +133,11 @@ def against(path: Path, alone: Path) -> Slowdown:
     if single.run.get("agents") != 1:
         raise UsageError(f"{alone} is a run of {single.run.get('agents')} agents: give one made with --agents 1")
     together = RunFolder.open(path)
-    if not _same_work(together.run, single.run):
+    if not same_work(together.run, single.run):
         raise UsageError(f"{alone} did not replay the sessions as {path} did: give one made with the same flags")
     engine = single.run.get("engine")
     emulated = isinstance(engine, dict) and engine.get("emulated") is True
     return slowdown(together.events(), single.events(), emulated=emulated)
-
-
-def _same_work(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether traces that both have are the same ones, with outputs of the same lengths. Engines may differ."""
-    mine, theirs = (
-        {trace.get("id"): trace.get("fingerprint") for trace in run.get("traces") or () if isinstance(trace, dict)}
-        for run in (one, other)
-    )
-    dials = [
-        [run.get("history"), config.get("history"), config.get("lengths")]
-        for run in (one, other)
-        if isinstance(config := run.get("config"), dict)
-    ]
-    return all(mine[trace] == theirs[trace] for trace in mine.keys() & theirs.keys()) and all(
-        dial == dials[0] for dial in dials
-    )
 
 
 def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_json: bool) -> int:

@@ -1,6 +1,7 @@
 """One agent's session as the screen wants it: from the fold's lines, the trace, and the text that was kept."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
 
 from msgspec import Struct
 
@@ -11,10 +12,12 @@ from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, Agent, PastSession
 from windtunnel.simulator.results.lanes import MS
 from windtunnel.simulator.results.misses import CallCache, diverged, said, settings
+from windtunnel.simulator.results.slowdown import Work
 from windtunnel.simulator.results.store import TEXT_FILE, RunFolder
 from windtunnel.traces.breakers import Break
 from windtunnel.traces.culprits import CULPRITS
 from windtunnel.traces.model import Trace
+from windtunnel.tui.alone import times
 from windtunnel.tui.snapshot import BUSY, Plans
 from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, ThreadLane, Turn
@@ -25,9 +28,6 @@ KEPT_CHARS = 20_000
 """Of a running call's text."""
 LEAST = 12
 """Characters that two tails must share to be the same text."""
-
-Alone = Mapping[tuple[str, int], float]
-"""Seconds of a call by (trace, call), of a session that has the engine to itself."""
 
 
 class Asked(Struct, frozen=True):
@@ -44,7 +44,7 @@ class Stories:
         self.folder = folder
         self.texts = Texts(folder.path / TEXT_FILE)
         self.traces = Traces()
-        self.alone: Alone = {}
+        self._alone: Future[Mapping[Work, float]] | None = None
         self._turns: dict[tuple[int, int, int], Turn] = {}
         self._key: tuple[object, ...] = ()
         self._tails: dict[tuple[int, int], str] = {}
@@ -97,7 +97,8 @@ class Stories:
         breaks: Mapping[int, Break],
         details: Mapping[tuple[str, int], str],
     ) -> list[Turn]:
-        key = told.session, id(fold), len(breaks), len(self.alone)
+        alone = self.alone()
+        key = told.session, id(fold), len(breaks), len(alone)
         if key != self._key:
             self._turns.clear()
             self._tails.clear()
@@ -110,7 +111,7 @@ class Stories:
             turn = self._turns.get(name)
             if turn is None:
                 lost = lost_to_change(line, breaks, prompts, unit)
-                turn = self._turns[name] = ended_turn(line, told, fold, lost, details, self.alone)
+                turn = self._turns[name] = ended_turn(line, told, fold, lost, details, alone)
             out.append(turn)
         return out
 
@@ -128,12 +129,21 @@ class Stories:
             out.append(running_turn(activity, text, start // MS, plan.pinned_tokens if plan is not None else 0))
         return out
 
+    def alone(self) -> Mapping[Work, float]:
+        """How long calls take alone; nothing until that has been found out."""
+        if self._alone is None:
+            self._alone = self.traces.beside().submit(times, self.folder)
+        return self._alone.result() if self._alone.done() and self._alone.exception() is None else {}
+
     def wait(self, fold: Fold, agent: int) -> None:
         """Blocks until the agent's trace has been read: for pictures."""
         if agent < len(fold.agents):
             trace = fold.agents[agent].row.trace
             self.traces.wait(self.folder, trace)
             self.traces.breaks(self.traces.get(self.folder, trace)[0], wait=True)
+            self.alone()
+            if self._alone is not None:
+                self._alone.exception()
 
     def close(self) -> None:
         self.texts.close()
@@ -202,7 +212,7 @@ def ended_turn(
     fold: Fold,
     lost: tuple[int, str],
     details: Mapping[tuple[str, int], str],
-    alone: Alone,
+    alone: Mapping[Work, float],
 ) -> Turn:
     event = line.event(0, told.session)
     cache = line.cache

@@ -108,7 +108,7 @@ class Traces:
     def _found(self, specs: tuple[str, ...], trace: str) -> tuple[Trace | None, str]:
         reading = self._read.get(specs)
         if reading is None:
-            reading = self._read[specs] = self._beside().submit(read, specs)
+            reading = self._read[specs] = self.beside().submit(read, specs)
         named = ", ".join(specs)
         if not reading.done():
             return None, f"reading {named} ..."
@@ -126,12 +126,13 @@ class Traces:
         if looking is None:
             if any(not other.done() for other in self._breaks.values()):
                 return {}
-            self._breaks = {key: (looking := self._beside().submit(_breaks, trace))}
+            self._breaks = {key: (looking := self.beside().submit(_breaks, trace))}
         if not wait and not looking.done():
             return {}
         return looking.result() if looking.exception() is None else {}
 
-    def _beside(self) -> ThreadPoolExecutor:
+    def beside(self) -> ThreadPoolExecutor:
+        """The one thread for what would hold up the keys."""
         if self._reader is None:
             self._reader = ThreadPoolExecutor(1, thread_name_prefix="traces")
         return self._reader

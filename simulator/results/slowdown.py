@@ -1,6 +1,7 @@
 """How much slower the same calls are than when their session has the engine to itself."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -38,6 +39,42 @@ def slowdown(together: Iterable[Event], alone: Iterable[Event], *, emulated: boo
         work=sum(ours[0] for ours, _ in pairs) / whole if (whole := sum(theirs[0] for _, theirs in pairs)) else None,
         emulated=emulated,
     )
+
+
+def same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether traces that both runs have are the same ones, with outputs of the same lengths. Engines may differ."""
+    mine, theirs = (
+        {trace.get("id"): trace.get("fingerprint") for trace in run.get("traces") or () if isinstance(trace, dict)}
+        for run in (one, other)
+    )
+    dials = [
+        [run.get("history"), config.get("history"), config.get("lengths")]
+        for run in (one, other)
+        if isinstance(config := run.get("config"), dict)
+    ]
+    return all(mine[trace] == theirs[trace] for trace in mine.keys() & theirs.keys()) and all(
+        dial == dials[0] for dial in dials
+    )
+
+
+def is_alone(run: Mapping[str, Any], together: Mapping[str, Any]) -> bool:
+    """Whether a run is one of a single agent that did some of the same work. Engines may differ."""
+    known = [_ids(one) for one in (run, together)]
+    return (
+        run.get("agents") == 1
+        and together.get("agents") != 1
+        and bool(known[0] & known[1])
+        and same_work(run, together)
+    )
+
+
+def _ids(run: Mapping[str, Any]) -> set[Any]:
+    return {trace.get("id") for trace in run.get("traces") or () if isinstance(trace, dict)}
+
+
+def times_alone(events: Iterable[Event]) -> dict[Work, float]:
+    """Seconds of each call of a run of one agent; of one that was made several times their mean."""
+    return {work: _mean(times)[0] for work, times in _times(events).items()}
 
 
 def _times(events: Iterable[Event]) -> dict[Work, list[tuple[float, float]]]:

@@ -340,11 +340,12 @@ class TimelineScreen(Screen[None]):
         if not self.is_mounted:
             return
         width, height = self.size
-        old, now = self.window, self.viewer.source.span()[1]
+        shown, now = self.window, self.viewer.source.span()[1]
         stage = self.view.ending, self.view.reading, bool(self.view.unread)
-        if fresh or old is None or not 0 <= now - old.now < PAINT_MS or stage != self.stage:
-            self.window, self.stage = self.viewer.source.window(self.place, self.scope.cursor), stage
-        frame = compose_timeline(self.view, self.window, self.scope, width, height, self.look, self.aside)
+        if fresh or shown is None or not 0 <= now - shown.now < PAINT_MS or stage != self.stage:
+            shown = self.window = self.viewer.source.window(self.place, self.scope.cursor)
+            self.stage = stage
+        frame = compose_timeline(self.view, shown, self.scope, width, height, self.look, self.aside)
         self.frame, self.scope = frame, frame.scope
         self.body.show(frame.lines, frame.marked)
 

@@ -45,7 +45,7 @@ COLUMNS = (
     Column("turn", 6),
     Column("rec s", 6),
     Column("took s", 6),
-    Column("alone", 5),
+    Column("slower", 6),
     Column("prompt", 6),
     Column("cached", 6),
     Column("missed", 6),
@@ -64,7 +64,7 @@ COLUMNS = (
 
 def columns(width: int, story: Story) -> list[Column]:
     left_out = set() if story.replayed else {"rec s"}
-    left_out |= set() if any(turn.slower for turn in story.turns) and width >= MIDDLE else {"alone"}
+    left_out |= set() if any(turn.slower for turn in story.turns) and width >= MIDDLE else {"slower"}
     return [c for c in COLUMNS if c.least <= width <= c.most and c.name not in left_out]
 
 
@@ -141,7 +141,7 @@ def turn_line(turn: Turn, after: Turn | None, story: Story, longest: float, widt
         ),
         "rec s": (seconds(turn.recorded_s, none), "dim"),
         "took s": (took, "bad" if turn.failure else "strong" if turn.done else "decode"),
-        "alone": (f"{turn.slower:.1f}x" if turn.slower else none, "warn" if (turn.slower or 0) >= 2 else text),
+        "slower": (f"{turn.slower:.1f}x" if turn.slower else none, "warn" if (turn.slower or 0) >= 2 else text),
         "prompt": (count(turn.prompt, none), text),
         "cached": (count(turn.cached, none), "good" if turn.cached else "faint"),
         "missed": (count(missed, none), "warn bold" if alarm else "text" if missed else "faint"),
