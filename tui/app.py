@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec.structs import replace
 from rich.console import RenderableType
+from textual import events
 from textual._compositor import CompositorUpdate
 from textual.app import App
 from textual.binding import Binding, BindingType
@@ -27,6 +28,7 @@ from windtunnel.tui.screens.help import HelpScreen
 from windtunnel.tui.screens.leave import Answer, LeaveScreen
 from windtunnel.tui.screens.palette import Command, PaletteScreen, commands
 from windtunnel.tui.screens.runs import RunsScreen
+from windtunnel.tui.screens.small import SmallScreen, too_small
 from windtunnel.tui.screens.timeline import TimelineScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story
@@ -143,6 +145,8 @@ class Viewer(App[int]):
         self.view = View()
         self.fleet = FleetScreen(look)
         self.trips = Trips(self, wall, monotonic, whole=whole)
+        self.over = False
+        """The run that the viewer was opened with has ended; playing it again does not take that back."""
         self.first = first
         """Makes the screen to begin with, where that is not the fleet of the source."""
         self.reads_on = False
@@ -183,6 +187,7 @@ class Viewer(App[int]):
     def tick(self) -> None:
         """One round: read, show, and leave when the run is over and nobody has to be asked."""
         self.view = self.source.poll()
+        self.over = self.over or (self.view.ending is not None and not self.playing and not self.trips.away)
         self.message_ticks -= 1
         if self.view.ending is not None and isinstance(self.screen, LeaveScreen):
             # What it asks has answered itself.
@@ -204,6 +209,14 @@ class Viewer(App[int]):
             self.set_timer(PAUSE_S, self.read_on)
         else:
             self.tick()
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Where no screen fits, that is said; what was open comes back when there is room again."""
+        if too_small(*event.size):
+            if not isinstance(self.screen, SmallScreen):
+                self._push(SmallScreen(self.look))
+        elif isinstance(self.screen, SmallScreen):
+            self.screen.dismiss()
 
     def show(self) -> None:
         """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
@@ -325,7 +338,7 @@ class Viewer(App[int]):
             self.tick()
 
     def action_leave(self) -> None:
-        if self.mode == "view" or self.trips.home_view().ending is not None:
+        if self.mode == "view" or self.over or self.trips.home_view().ending is not None:
             self.exit(STOP)
         elif not isinstance(self.screen, LeaveScreen):
             self._push(LeaveScreen(self.look), self._answered)
