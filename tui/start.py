@@ -85,7 +85,11 @@ def _list(paths: Sequence[Path], *, as_json: bool) -> int:
     entries = shelf.poll(float("inf"))
     if shelf.problem:
         raise UsageError(f"{shelf.problem}; give the folder of a run, or one with runs in it")
-    print(as_data(entries) if as_json else as_text(entries, time.time(), sys.stdout.encoding))
+    try:
+        print(as_data(entries) if as_json else as_text(entries, time.time(), sys.stdout.encoding), flush=True)
+    except BrokenPipeError:
+        # The reader went away (`| head`): there is nobody to tell, not even when Python flushes at the exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

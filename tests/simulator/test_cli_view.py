@@ -1,0 +1,84 @@
+"""`windtunnel view` without a terminal: past runs as a list, several runs and experiments as `compare` prints them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CLI = (sys.executable, "-m", "windtunnel.simulator.cli")
+
+
+def windtunnel(*args: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*CLI, *map(str, args)], cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder in which two short runs were made with `runs` as where they went."""
+    here = tmp_path_factory.mktemp("made")
+    for agents in (2, 3):
+        flags = ("library", "--virtual", "--agents", agents, "--calls", 12, "--out", f"runs/with-{agents}")
+        done = windtunnel("run", *flags, "--pace", "none", cwd=here)
+        assert done.returncode in (0, 1), done.stderr
+    (here / "runs" / "torn").mkdir()
+    (here / "runs" / "torn" / "run.json").write_text("{")
+    return here
+
+
+def test_without_a_folder_it_lists_past_runs_newest_first(made: Path) -> None:
+    done = windtunnel("view", cwd=made)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].split()[0].startswith("date")
+    assert len(lines) == 4
+    assert sum("emulated" in line for line in lines) == 2
+    assert "run.json is damaged" in next(line for line in lines if "damaged" in line)
+
+
+def test_the_list_as_json_says_what_was_run(made: Path) -> None:
+    found = json.loads(windtunnel("view", "runs", "--json", cwd=made).stdout)
+    known = {Path(entry["path"]).name: entry for entry in found}
+    assert known["with-2"]["agents"] == 2
+    assert known["with-2"]["emulated"] is True
+    assert known["with-3"]["kind"] == "run"
+    assert known["torn"]["kind"] == "damaged"
+
+
+def test_several_runs_are_refused_as_compare_refuses_them(made: Path) -> None:
+    done = windtunnel("view", "runs/with-2", "runs/with-3", cwd=made)
+    assert done.returncode == 2
+    assert "was another workload" in done.stderr
+
+
+def test_several_runs_print_what_compare_prints(made: Path) -> None:
+    paths = ("runs/with-2", "runs/with-2")
+    assert windtunnel("view", *paths, cwd=made).stderr == windtunnel("compare", *paths, cwd=made).stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--speed", "10"), "one run"),
+        (("runs", "--at", "5"), "one run"),
+        (("runs/with-2", "--speed", "0"), "greater than zero"),
+        (("runs/with-2", "--speed", "5"), "need a terminal"),
+        (("runs/torn",), "damaged"),
+        (("runs/nothing",), "does not exist"),
+        (("empty",), "no runs in it"),
+    ],
+)
+def test_wrong_use_is_one_sentence(made: Path, args: tuple[str, ...], says: str) -> None:
+    (made / "empty").mkdir(exist_ok=True)
+    done = windtunnel("view", *args, cwd=made)
+    assert done.returncode == 2
+    assert says in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_no_runs_yet_says_where_they_would_be(tmp_path: Path) -> None:
+    done = windtunnel("view", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "there is no folder runs yet" in done.stderr
