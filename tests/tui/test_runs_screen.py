@@ -345,3 +345,13 @@ async def test_pictures(root: Path, size: tuple[int, int]) -> None:
         await pilot.press("x", "c")
         await pilot.pause()
         snapshots.same(f"compare-runs-{name}", snapshots.screen(app))
+
+
+async def test_playing_a_run_again_after_its_end_does_not_make_it_live(root: Path, follow: Open) -> None:
+    async with fleet(follow(root / "newest"), mode="watch") as (app, pilot):
+        await pilot.press("right_square_bracket")
+        assert "replay 1x" in text(app).splitlines()[0]
+        assert app.view.ending is None
+        await pilot.press("q")
+        await pilot.pause()
+        assert app.return_value == STOP
