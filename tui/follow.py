@@ -14,7 +14,9 @@ from windtunnel.agents.events import CallEnd, Event
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.first_look import first_look, is_long
 from windtunnel.simulator.results.fold import Fold
+from windtunnel.simulator.results.fold_long import LongFold
 from windtunnel.simulator.results.lanes import MS
+from windtunnel.simulator.results.lines import COARSE
 from windtunnel.simulator.results.liveness import last_written, state
 from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary_model import Summary
@@ -29,6 +31,8 @@ from windtunnel.tui.window import Painter, Place, Window
 
 READ_BYTES = 1 << 17
 """Read at once; a long run is opened in steps so that the screen can say how far it is."""
+OUTLINE_BYTES = 8 << 20
+"""So much of a long run's end is read in full: every call that was under way then."""
 READ_S = 0.01
 """Spent on reading in one go: longer would hold up the keys."""
 LOOK_S = 1.0
@@ -112,7 +116,7 @@ class Follower:
         self._conclude()
         if self.summary is None:
             return
-        self._past = self.fold, self.plans
+        self._past = LongFold(self.folder.run), self.plans
         self.fold, events = first_look(self.folder)
         self.plans = Plans()
         for event in events:
@@ -131,7 +135,7 @@ class Follower:
         """Takes in new events; True when there are more than fit into this poll."""
         if self.playing is not None:
             return self._play(self.playing.moment_s(began), began)
-        while events := self.tail.poll(READ_BYTES):
+        while events := self.tail.poll(self._next_bytes()):
             self._apply(events)
             if not self.whole and self.monotonic() - began > READ_S:
                 return True
@@ -139,6 +143,12 @@ class Follower:
             (self.fold, self.plans), self._past = self._past, None
             self.painter = Painter()
         return False
+
+    def _next_bytes(self) -> int:
+        """How much to read at once. The past of a long run is read in outline, its end in full."""
+        outline = self._past is not None and self.tail.left > OUTLINE_BYTES
+        self.tail.leave_out = (COARSE,) if outline else ()
+        return READ_BYTES
 
     def _play(self, moment: float, began: float) -> bool:
         """Applies what has happened by the played moment; reads no further than that needs."""
@@ -192,6 +202,7 @@ class Follower:
         self.tail.close()
         self.tail = Tail(self.folder.path / EVENTS_FILE)
         self.fold, self.plans, self.painter = Fold(self.folder.run), Plans(), Painter()
+        self.histories = Histories()
         self.details.clear()
         self._pending.clear()
         self._past = None
@@ -262,4 +273,3 @@ class Follower:
     def close(self) -> None:
         self.tail.close()
         self.stories.close()
-
