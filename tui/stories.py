@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.simulator.results.breakdown import break_down
 from windtunnel.simulator.results.call_lines import CallLine
@@ -11,7 +12,7 @@ from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, Agent, PastSession
 from windtunnel.simulator.results.lanes import MS
-from windtunnel.simulator.results.misses import CallCache, diverged, said, settings
+from windtunnel.simulator.results.misses import CallCache, diverged, in_short, said, settings
 from windtunnel.simulator.results.slowdown import Work
 from windtunnel.simulator.results.store import TEXT_FILE, RunFolder
 from windtunnel.traces.breakers import Break
@@ -98,7 +99,8 @@ class Stories:
         details: Mapping[tuple[str, int], str],
     ) -> list[Turn]:
         alone = self.alone()
-        key = told.session, id(fold), len(breaks), len(alone)
+        off = fold.misses.off(over=fold.ended)
+        key = told.session, id(fold), len(breaks), len(alone), off
         if key != self._key:
             self._turns.clear()
             self._tails.clear()
@@ -111,7 +113,7 @@ class Stories:
             turn = self._turns.get(name)
             if turn is None:
                 lost = lost_to_change(line, breaks, prompts, unit)
-                turn = self._turns[name] = ended_turn(line, told, fold, lost, details, alone)
+                turn = self._turns[name] = ended_turn(line, told, fold, lost, details, alone, off=off)
             out.append(turn)
         return out
 
@@ -213,9 +215,14 @@ def ended_turn(
     lost: tuple[int, str],
     details: Mapping[tuple[str, int], str],
     alone: Mapping[Work, float],
+    *,
+    off: bool,
 ) -> Turn:
+    """`off`: nothing was ever found in the cache, also not by the calls after this one."""
     event = line.event(0, told.session)
     cache = line.cache
+    if off and cache is not None and cache.missed:
+        cache = replace(cache, cause="caching_off")
     caches: dict[tuple[str, int], CallCache] = {} if cache is None else {(told.session, line.call): cache}
     times = break_down([event], fold.engine.queue, caches)
     usual = alone.get((told.trace, line.call))
@@ -230,7 +237,7 @@ def ended_turn(
         prompt=line.prompt_tokens,
         cached=line.cached_tokens,
         missed=line.missed_tokens,
-        miss_cause=line.miss_cause,
+        miss_cause=in_short(cache.cause, cache.gap_s) if cache is not None and line.miss_cause else "",
         cause=said(cache.cause, cache.gap_s) if cache is not None else "",
         lost=lost[0],
         culprit=lost[1],

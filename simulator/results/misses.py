@@ -160,8 +160,12 @@ class Live:
             return None
         self._calls += 1
         self._found = self._found or bool(end.cached_tokens)
-        self._reader.off = not self._found and self._calls >= OFF_CALLS
+        self._reader.off = self.off()
         return self._reader.call(end)
+
+    def off(self, *, over: bool = False) -> bool:
+        """Whether nothing was ever found, which is judged by all calls once the run is over."""
+        return not self._found and (over or self._calls >= OFF_CALLS)
 
 
 def settings(run: Mapping[str, Any]) -> tuple[int, bool, int | None]:

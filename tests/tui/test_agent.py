@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 from fake_clocks import Clocks
 from fake_run import Fake
+from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from windtunnel.agents.events import CallEnd, SessionStart
@@ -252,3 +254,13 @@ async def test_what_is_read_stays_while_the_session_goes_on(folder: Path, follow
             app.tick()
             await pilot.pause()
         assert drawn(app)[-10:-2] == before
+
+
+def test_that_caching_is_off_is_said_of_every_turn_once_it_is_sure(tmp_path: Path, follow: Open, running: Fake) -> None:
+    events = [replace(e, cached_tokens=0) if isinstance(e, CallEnd) and not e.cut else e for e in running.events]
+    folder = running.write(tmp_path / "run")
+    (folder / "events.jsonl").write_bytes(b"".join(msgspec.json.encode(e) + b"\n" for e in events))
+    story = read_whole(follow(folder)).story(0)
+    missed = [turn for turn in story.turns if turn.missed]
+    assert missed
+    assert {turn.cause for turn in missed} == {"nothing was ever found: is caching off?"}

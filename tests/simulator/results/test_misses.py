@@ -2,7 +2,7 @@
 
 from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
 from windtunnel.simulator.results.bottleneck import LOST
-from windtunnel.simulator.results.misses import CAUSES, SHORT, Live, in_short, read, said
+from windtunnel.simulator.results.misses import CAUSES, OFF_CALLS, SHORT, Live, in_short, read, said
 from windtunnel.traces.breakers import Break
 
 S = 1_000_000_000
@@ -133,6 +133,7 @@ def test_a_run_that_goes_on_is_judged_by_the_same_rule_as_one_that_is_over():
     assert [(c.cause, c.missed, c.gap_s) for c in told] == [
         (late[c.session, c.call].cause, late[c.session, c.call].missed, late[c.session, c.call].gap_s) for c in told
     ]
+    assert not live.off(over=True)
     assert [c.cause for c in told] == [None, "still_computing", None, "evicted", "preempted", "rounding"]
     assert (said("evicted", 24.0), in_short("evicted", 24.0)) == ("evicted during a gap of 24 s", "evicted, 24 s gap")
     assert set(SHORT) == set(CAUSES)
@@ -147,3 +148,13 @@ def test_what_the_engine_can_hold_may_be_learnt_later():
     again = live.call_end(ended(0, 9, 1000, 0, 900))
     assert (again.first, again.gap_s) == (True, None)
     assert live.call_end(ended(1, 11, 1200, None, 992)) is None
+
+
+def test_that_caching_is_off_is_said_of_a_run_that_goes_on_after_some_calls_only():
+    live = Live({})
+    causes = [live.call_end(ended(i, 10 * i, 1000, 0, 800)).cause for i in range(OFF_CALLS + 1)]
+    assert causes == ["evicted"] * (OFF_CALLS - 1) + ["caching_off"] * 2
+    assert live.off()
+    few = Live({})
+    few.call_end(ended(0, 0, 1000, 0, 800))
+    assert (few.off(), few.off(over=True)) == (False, True)
