@@ -195,11 +195,15 @@ class View(Struct, frozen=True):
     engine: Engine = Engine()
     history: History = History()
     rows: tuple[Row, ...] = ()
+    counted: tuple[tuple[AgentState, int], ...] = ()
+    """How many agents are in each state, where that is not to be counted from the rows."""
     headline: tuple[tuple[str, str], ...] = ()
     """After the end: the result as (name, value)."""
 
     def states(self) -> dict[AgentState, int]:
         """How many agents are in each state."""
+        if self.counted:
+            return dict(self.counted)
         found: dict[AgentState, int] = {}
         for row in self.rows:
             found[row.state] = found.get(row.state, 0) + 1

@@ -16,6 +16,8 @@ from windtunnel.tui.widgets.digits import HEIGHT
 from windtunnel.tui.widgets.engine import engine_line
 from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
 
+CALM = 4
+"""Looks at a run, four a second, for which the figures of all agents stand still."""
 NARROWEST = 80
 """Columns that everything is made for; on fewer, lines are cut at their right end."""
 MAP_BAND_HEIGHT = 34
@@ -231,6 +233,31 @@ def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
     if aside:
         right = [(0, clip(aside, width - 4))]
     return spread(parts, right, width, "   " if width >= 100 else "  ")
+
+
+def calm(view: View, shown: View, beat: int) -> View:
+    """The figures of all agents stand for a second, so that they can be read; each agent's row is of now."""
+    leapt = abs((view.elapsed_s or 0.0) - (shown.elapsed_s or 0.0)) > 1.0
+    if beat % CALM == 0 or leapt or view.ending is not None or view.phase != shown.phase:
+        return view
+    return replace(
+        view,
+        out_rate=shown.out_rate,
+        in_rate=shown.in_rate,
+        counted=shown.counted or tuple(shown.states().items()),
+        in_flight=shown.in_flight,
+        in_tool=shown.in_tool,
+        waiting=shown.waiting,
+        calls=shown.calls,
+        cached=shown.cached,
+        could_be_cached=shown.could_be_cached,
+        in_flight_mean=shown.in_flight_mean,
+        in_tool_mean=shown.in_tool_mean,
+        waiting_mean=shown.waiting_mean,
+        lag_p99_ms=shown.lag_p99_ms,
+        engine=shown.engine,
+        history=shown.history,
+    )
 
 
 def paced(rows: tuple[Row, ...], shown: tuple[Row, ...], beat: int) -> tuple[Row, ...]:

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
-from windtunnel.tui.screens.board import Frame, Table, compose_frame, paced
+from windtunnel.tui.screens.board import Frame, Table, calm, compose_frame, paced
 from windtunnel.tui.screens.heat import SHOWN
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
@@ -75,7 +75,8 @@ class FleetScreen(Screen[None]):
         self.latest, changed, self.aside = view, aside != self.aside, aside
         if not self.table.frozen:
             self.beat += 1
-            self.view = replace(view, rows=paced(view.rows, self.view.rows, self.beat))
+            rows = paced(view.rows, self.view.rows, self.beat)
+            self.view = replace(calm(view, self.view, self.beat), rows=rows)
         elif not changed:
             return
         self.draw()
