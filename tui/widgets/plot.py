@@ -61,7 +61,7 @@ def spans(n: int, cells: int, whole: bool) -> list[tuple[int, int]]:
     """Which of `n` values each cell shows, as [first, last).
 
     A graph grows from the left, one value a cell. When it is full it moves on, until there are twice as many values:
-    then all are seen again, two a cell, and so on: about half of the run at least is always seen and what was drawn keeps
+    then all are seen again, two a cell, and so on: about half of the run at least is seen and what was drawn keeps
     its shape. `whole`: nothing is added any more, and everything is spread over all cells.
     """
     if whole and n:
