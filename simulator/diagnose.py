@@ -66,9 +66,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     engine = folder.run.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     breaks, notes = breaks_of(folder)
-    unit, holds = engine.get("block_size"), engine.get("kv_tokens")
-    unit = unit if isinstance(unit, int) and unit > 0 else 1
-    exact, holds = folder.run.get("route") == "tokens", holds if isinstance(holds, int) else None
+    unit, exact, holds = misses.settings(folder.run)
     report = misses.read(events, unit, breaks, exact=exact, kv_tokens=holds)
     caches = {(cache.session, cache.call): cache for cache in report.calls}
     samples = [event for event in events if isinstance(event, EngineSample)]

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.results.misses import CacheReport, read
+from windtunnel.simulator.results.misses import CacheReport, read, settings
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.why_text import Paper, Row, misses, one_break, percent, rows, table, where_from
 from windtunnel.traces.breakers import Break, Report, find
@@ -123,17 +123,8 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     traces, notes = _replayed(folder)
     breaks = _breaks(traces)
     problems: list[Problem] = []
-    engine = folder.run.get("engine")
-    engine = engine if isinstance(engine, dict) else {}
-    unit, holds = engine.get("block_size"), engine.get("kv_tokens")
-    unit = unit if isinstance(unit, int) and unit > 0 else 1
-    report = read(
-        folder.events(problems),
-        unit,
-        breaks,
-        exact=folder.run.get("route") == "tokens",
-        kv_tokens=holds if isinstance(holds, int) else None,
-    )
+    unit, exact, holds = settings(folder.run)
+    report = read(folder.events(problems), unit, breaks, exact=exact, kv_tokens=holds)
     _complain((*notes, *problems))
     agents = {t.header.id: t.header.agent for t in traces}
     prompt = report.total("prompt")
