@@ -68,6 +68,8 @@ class Failure(Struct, frozen=True, gc=False):
 class Fold:
     """`apply` every event in order; read the attributes whenever."""
 
+    gauge_ns = GAUGE_NS
+
     def __init__(self, run: dict[str, Any] | None = None) -> None:
         self.run = run if run is not None else {}
         """`run.json`, for what only it knows."""
@@ -110,8 +112,7 @@ class Fold:
         self.held = WorkingSet()
         self.trust = Trust()
         self.problems = 0
-        self._ended_output = 0
-        self._ended_prompt = 0
+        self._ended_output = self._ended_prompt = 0
         self._speed: deque[tuple[int, int, int]] = deque()
         """Recent (t, output tokens, prompt tokens)."""
         self._last_progress: Progress | None = None
@@ -221,7 +222,7 @@ class Fold:
             self._waiting_ns += self.waiting * passed
             self._live_ns += self.live * passed
             self._counted_t = t
-            if t - self._gauged_t >= GAUGE_NS:
+            if t - self._gauged_t >= self.gauge_ns:
                 self._gauge()
 
     def _gauge(self) -> None:
@@ -341,7 +342,6 @@ class Fold:
         self.series.add("prompt", first, first, of_call.prompt_tokens(event) or 0)
 
     def _progress(self, event: Progress) -> None:
-        last = self._last_progress
         self.approximate = not event.parsed
         agents = self.agents
         for seen in event.agents:
@@ -349,12 +349,15 @@ class Fold:
             if not agent.goes_on(event.t, seen):
                 self._count(event.t)
                 self._change(agent, agent.progress, event.t, seen)
-        if last is not None and event.t > last.t:
-            self.series.add("output", last.t, event.t, max(0, event.output_tokens - last.output_tokens))
-            self.series.add("prompt", last.t, event.t, max(0, event.prompt_tokens - last.prompt_tokens))
-        elif last is None:
-            self.series.add("output", event.t, event.t, event.output_tokens)
-            self.series.add("prompt", event.t, event.t, event.prompt_tokens)
+        self._flows(event)
+
+    def _flows(self, event: Progress) -> None:
+        """The tokens since the last progress."""
+        last = self._last_progress
+        start, output, prompt = (event.t, 0, 0) if last is None else (last.t, last.output_tokens, last.prompt_tokens)
+        if last is None or event.t > start:
+            self.series.add("output", start, event.t, max(0, event.output_tokens - output))
+            self.series.add("prompt", start, event.t, max(0, event.prompt_tokens - prompt))
         self._last_progress = event
         self._speed.append((event.t, event.output_tokens, event.prompt_tokens))
         while self._speed[0][0] < event.t - SPEED_NS - NS // 2:

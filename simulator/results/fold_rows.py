@@ -241,6 +241,18 @@ class Agent:
             activity.marks.append((t, seen.tokens))
         self.settle(t)
 
+    def would_change(self, thread: int, call: int, state: AgentState) -> bool:
+        """Whether a call in flight is in another state than is known."""
+        activity = self.activities.get(thread)
+        if activity is None or activity.call != call:
+            return False
+        return activity.state != state and activity.state in IN_FLIGHT and state in IN_FLIGHT
+
+    def becomes(self, t: int, thread: int, state: AgentState) -> None:
+        activity = self.activities[thread]
+        activity.state, activity.since = state, t
+        self.settle(t)
+
     def wait_start(self, event: WaitStart) -> None:
         self.lane.apply(event)
         self.activities[event.thread] = Activity(

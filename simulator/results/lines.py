@@ -12,13 +12,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.agents.events import AnyEvent, CallEnd, Chunks, Event
+from windtunnel.agents.events import AgentState, AnyEvent, CallEnd, Chunks, ClientSample, Event, Progress
 from windtunnel.traces.model import Problem
 
 _BATCH_BYTES = 1 << 18
 """Lines are decoded in batches of about this size; a batch with damage is decoded again line by line."""
 _DECODER = msgspec.json.Decoder(AnyEvent)
 CHUNKS = "chunks"
+COARSE = "coarse"
+"""Names what can be left out beside types of events: see `decode_lines`."""
 
 
 class _ShortCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False):
@@ -27,8 +29,38 @@ class _ShortCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False
     chunks: Chunks = msgspec.field(default=Chunks(), name="-")
 
 
-_KINDS = tuple(_ShortCallEnd if kind is CallEnd else kind for kind in AnyEvent.__args__)
-_SHORT: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, _KINDS))
+class Seen(Struct, frozen=True, array_like=True, gc=False):
+    """The beginning of an `AgentProgress`: what its agent did, without how far it was."""
+
+    agent: int
+    thread: int
+    call: int
+    state: AgentState
+
+
+class Outline(Event, frozen=True, tag="progress"):
+    """A `Progress` without the agents' text and tokens."""
+
+    output_tokens: int
+    prompt_tokens: int
+    in_flight: int
+    in_tool: int
+    waiting: int
+    agents: tuple[Seen, ...] = ()
+    parsed: bool = True
+
+
+class Unread(Event, frozen=True, tag="client_sample"):
+    """That there was one."""
+
+
+def _decoder(instead: dict[type, type]) -> msgspec.json.Decoder[Any]:
+    """Of all events, some of them read as something shorter."""
+    return msgspec.json.Decoder(reduce(or_, (instead.get(kind, kind) for kind in AnyEvent.__args__)))
+
+
+_SHORT = _decoder({CallEnd: _ShortCallEnd})
+_ROUGH = _decoder({Progress: Outline, ClientSample: Unread})
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding damaged JSON can raise; the last one where it is nested thousands deep."""
 KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
@@ -47,9 +79,10 @@ def decode_lines(
     """Whole lines to events. Unknown types are skipped, unreadable lines become problems.
 
     Events whose type is in `leave_out` are not decoded, nor with CHUNKS in it the chunks of calls: most bytes of a long
-    run are these.
+    run are these. With COARSE in it a progress comes as an `Outline`, and nothing of the client's samples.
     """
-    decoder: msgspec.json.Decoder[Any] = _SHORT if CHUNKS in leave_out else _DECODER
+    decoder: msgspec.json.Decoder[Any] = _ROUGH if COARSE in leave_out else _SHORT if CHUNKS in leave_out else _DECODER
+    leave_out = [name for name in leave_out if name in KNOWN_TYPES]
     if leave_out:
         starts = tuple(f'{{"type":"{name}"'.encode() for name in leave_out)
         lines = data.split(b"\n")

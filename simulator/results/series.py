@@ -35,7 +35,7 @@ class Series:
             self._reach(max(start, end))
         self.end_ns = max(self.end_ns, end)
         column, step = self._columns[name], self.step_ns
-        first, last = max(0, start) // step, max(0, end) // step
+        first, last = start // step if start > 0 else 0, end // step if end > 0 else 0
         if first == last or end <= start:
             column[last] += amount
             return

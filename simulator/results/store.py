@@ -350,13 +350,17 @@ class Tail:
         return out
 
     @property
+    def left(self) -> int:
+        """Bytes of the file that have not been read."""
+        try:
+            return max(0, self.path.stat().st_size - self.read)
+        except OSError:
+            return 0
+
+    @property
     def unread(self) -> float:
         """Share of the file that has not been read."""
-        try:
-            size = self.path.stat().st_size
-        except OSError:
-            return 0.0
-        return max(0.0, 1 - self.read / size) if size else 0.0
+        return self.left / (self.read + self.left) if self.left else 0.0
 
     def close(self) -> None:
         if self._file is not None:

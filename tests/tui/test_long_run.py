@@ -7,10 +7,12 @@ import long_run
 import pytest
 from fake_clocks import Clocks
 from fake_run import Fake
+from msgspec.structs import replace
 
 from windtunnel.simulator.results import first_look as looking
 from windtunnel.simulator.results.first_look import first_look
-from windtunnel.simulator.results.fold import Fold
+from windtunnel.simulator.results.fold import AMOUNTS, STATES, Fold
+from windtunnel.simulator.results.fold_long import LongFold
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.tui import follow as follow_module
@@ -35,6 +37,7 @@ def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking, "LONG_BYTES", 1 << 18)
     monkeypatch.setattr(looking, "TAIL_BYTES", 1 << 17)
     monkeypatch.setattr(looking, "PLACE_BYTES", 1 << 13)
+    monkeypatch.setattr(follow_module, "OUTLINE_BYTES", 1 << 18)
 
 
 def slow(follower: Follower, clocks: Clocks, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +144,19 @@ def test_figures_at_once_and_the_whole_after_a_while(
         assert view.valid == summary.valid
         assert view.elapsed_s == summary.duration_s
         assert len(view.rows) == 12
-    exact = whole(long)
-    assert follower.fold.series.rates("output") == exact.series.rates("output")
-    assert [row.title for row in last.rows] == [row.title for row in exact.rows]
+    exact, read = whole(long), follower.fold
+    assert isinstance(read, LongFold)
+    for name in AMOUNTS:
+        assert read.series.rates(name) == pytest.approx(exact.series.rates(name)), name
+    for name in ("in_flight", "in_tool", "waiting", "running", "queued", "kv"):
+        assert read.series.rates(name) == pytest.approx(exact.series.rates(name), rel=0.01, abs=0.2), name
+    for state in (*STATES, "held"):
+        mine, theirs = (sum(fold.series.rates(state)) for fold in (read, exact))
+        assert mine == pytest.approx(theirs, rel=0.08, abs=2.0), state
+    assert (read.calls, read.sessions, read.states) == (exact.calls, exact.sessions, exact.states)
+    assert (read.in_flight, read.in_tool, read.waiting) == (exact.in_flight, exact.in_tool, exact.waiting)
+    for mine_, theirs_ in zip(read.rows, exact.rows, strict=True):
+        assert replace(mine_, version=0, since_t=0) == replace(theirs_, version=0, since_t=0)
     assert len(follower.story(3).turns) > 0
 
 
