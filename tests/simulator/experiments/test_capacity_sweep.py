@@ -26,7 +26,7 @@ ENGINES = {
 }
 LEVELS = ("ttft_s.p90<1.5", "e2e_s.p90<4,tpot_s.p90<0.04")
 MOST = 64
-AROUND = 2
+AROUND = 1
 
 
 @pytest.mark.parametrize("slo", LEVELS)
@@ -39,7 +39,7 @@ def test_the_search_finds_the_number_that_trying_every_number_finds(tmp_path: Pa
 
     # What the search has tried is not played again: virtual runs are the same for the same seed.
     every = cap.Readings(Virtual(config, loaded, lambda _: None), step, tmp_path / "runs", 0, lambda _: None)
-    edge = asyncio.run(cap.find(every, first=6, most=MOST, repeats=seeds, resolution=0.0))
+    edge = asyncio.run(cap.find(every, first=12, most=MOST, repeats=seeds, resolution=0.0))
     assert 0 < edge.agents < MOST
     first, last = (1, 2 * edge.high + 2) if FULL else (max(1, edge.agents - AROUND), edge.agents + AROUND)
 
