@@ -82,7 +82,7 @@ class Stories:
             since=told.since // MS,
             until=until,
             over=over,
-            lanes=thread_lanes(agent, told.since // MS, until + 1, fold.t // MS, trace),
+            lanes=thread_lanes(agent, told.since // MS, until if over else until + 1, fold.t // MS, trace),
             number=number,
             sessions=len(agent.sessions) + (1 if agent.present.session else 0),
             beheaded=full and agent.calls[0].t_intended >= told.since,
@@ -289,8 +289,9 @@ def thread_lanes(agent: Agent, since: int, until: int, now: int, trace: Trace | 
     under_way = seen(agent)
     for thread in sorted({0, *agent.lane.threads(since, until)}):
         found = agent.lane.within(since, until, now, under_way, thread)
-        starts, ends, ranks = (tuple(numbers.tolist()) for numbers in found)
-        out.append(ThreadLane(thread, *placed(thread, trace), starts, ends, ranks))
+        starts, ends, ranks = (numbers.tolist() for numbers in found)
+        ends = [min(end, until) for end in ends]
+        out.append(ThreadLane(thread, *placed(thread, trace), tuple(starts), tuple(ends), tuple(ranks)))
     return tuple(nested(out, trace))
 
 

@@ -264,3 +264,15 @@ def test_that_caching_is_off_is_said_of_every_turn_once_it_is_sure(tmp_path: Pat
     missed = [turn for turn in story.turns if turn.missed]
     assert missed
     assert {turn.cause for turn in missed} == {"nothing was ever found: is caching off?"}
+
+
+def test_lanes_of_a_past_session_end_with_it(folder: Path, follow: Open, failing: Fake) -> None:
+    agent = busiest(failing)
+    follower = read_whole(follow(folder))
+    first = next(e for e in failing.events if isinstance(e, SessionStart) and e.agent == agent)
+    story = follower.story(agent, first.t // 1_000_000 + 1)
+    assert story.over
+    assert story.lanes
+    for one in story.lanes:
+        assert max(one.ends) <= story.until
+        assert min(one.starts) >= story.since

@@ -146,6 +146,8 @@ def test_rows_of_several_agents_are_said_to_be_that() -> None:
     assert any(line.startswith(" 9 agents a row, most") for line in lines)
     assert any(line.lstrip().startswith("1-9 ") and line.endswith("DD") for line in lines)
     assert any(line.lstrip().startswith("10-18 ") and line.endswith("xx") for line in lines), "one failure is seen"
+    shared = [line[:8] for line in drawn(window(*["dd"] * 31), size=(120, 24)) if line.endswith("DD")]
+    assert (shared[0], shared[-1]) == ("   1-2 ·", "    31 ·"), "one that is left over stands in line"
 
 
 def test_one_row_each_scrolls_with_the_cursor() -> None:

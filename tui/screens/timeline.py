@@ -105,8 +105,9 @@ def compose_timeline(
     shown = rows[top : top + room]
     lines.append(_head(window, rows, shown, left, width, look))
     first = len(lines)
+    shared = len(rows) < len(window.cells)
     for row in shown:
-        lines += [_lane(row, view, window, scope, cursor, left, look), *[()] * (apart - 1)]
+        lines += [_lane(row, view, window, scope, cursor, left, look, shared=shared), *[()] * (apart - 1)]
     if not window.cells:
         lines += [(), (("  ", ""), (view.note or "waiting for the first agent", "dim"))]
     lines += [()] * (height - len(lines) - 2)
@@ -160,7 +161,10 @@ def _head(window: Window, rows: list[range], shown: list[range], left: int, widt
     return filled(((pad(name, left), "head"), (times, "head")), width, "head")
 
 
-def _lane(row: range, view: View, window: Window, scope: Scope, cursor: int | None, left: int, look: Theme) -> Line:
+def _lane(
+    row: range, view: View, window: Window, scope: Scope, cursor: int | None, left: int, look: Theme, *, shared: bool
+) -> Line:
+    """`shared`: rows stand for several agents, all but maybe the last one."""
     glyphs, colour = look.glyphs, look.colour
     if len(row) == 1:
         ranks = window.cells[row.start]
@@ -168,8 +172,8 @@ def _lane(row: range, view: View, window: Window, scope: Scope, cursor: int | No
         ranks = _merged(tuple(window.cells[i] for i in row))
     state = state_at(ranks, window, scope)
     digits = max(2, len(str(len(window.cells))))
-    if len(row) > 1:
-        name = f"{row.start + 1}-{row.stop}"
+    if shared:
+        name = f"{row.start + 1}-{row.stop}" if len(row) > 1 else str(row.stop)
         label: Line = ((f" {name:>{2 * digits + 1}} ", "dim"), (glyphs.states[state], state))
     else:
         shown = view.rows[row.start] if row.start < len(view.rows) else None
