@@ -164,6 +164,20 @@ async def test_the_map_moves_in_two_directions_shows_other_figures_and_opens_an_
         assert app.fleet.table.map == ""
 
 
+async def test_a_click_on_the_head_sorts_and_again_turns_the_order(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=30.0)) as (app, pilot):
+        y = app.fleet.frame.first - 1
+        x = text(app).splitlines()[y].index("context")
+        await pilot.click("#fleet", offset=(x, y))
+        assert (app.fleet.table.sort, app.fleet.table.backwards) == ("context", False)
+        await pilot.click("#fleet", offset=(x, y))
+        assert app.fleet.table.backwards
+        await pilot.press("m")
+        y = app.fleet.frame.first - 1
+        await pilot.click("#fleet", offset=(text(app).splitlines()[y].index("TTFT"), y))
+        assert app.fleet.table.map == "TTFT"
+
+
 async def test_a_click_in_the_map_selects_and_then_opens(folder: Path, follow: Open) -> None:
     async with opened(follow(folder, at_s=30.0)) as (app, pilot):
         await pilot.press("m")

@@ -6,10 +6,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.tui.matching import matcher
-from windtunnel.tui.screens.heat import Plan, heat_head, heat_lines, legend_line, plan
+from windtunnel.tui.screens.heat import Plan, heat_head, heat_lines, legend_line, plan, shown_at
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.widgets.agents import arranged, columns, head, row_line
+from windtunnel.tui.widgets.agents import Columns, arranged, columns, head, row_line, sort_at
 from windtunnel.tui.widgets.band import Shape, band_lines, shape
 from windtunnel.tui.widgets.compose import Part, clip, cut, spread
 from windtunnel.tui.widgets.digits import HEIGHT
@@ -59,6 +59,14 @@ class Frame(Struct, frozen=True):
     """The table with cursor and top moved to where they are valid."""
     cells: Plan | None = None
     """Of the map."""
+    columns: Columns | None = None
+    """Of the table."""
+
+    def head_at(self, x: int, y: int) -> str | None:
+        """What a click there sorts the table by, or shows in the map; None beside the head."""
+        if y != self.first - 1:
+            return None
+        return sort_at(self.columns, x) if self.columns is not None else shown_at(x)
 
     def agent_at(self, x: int, y: int) -> int | None:
         """The agent drawn at a cell of the screen."""
@@ -153,6 +161,7 @@ def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: S
         shown=tuple(r.agent for r in shown),
         order=tuple(r.agent for r in order),
         table=replace(table, top=top, cursor=cursor),
+        columns=spec,
     )
 
 

@@ -209,9 +209,15 @@ class FleetScreen(Screen[None]):
         self.draw()
 
     def on_click(self, event: events.Click) -> None:
-        """A click selects; a click on the selected row opens it; a click on the head sorts."""
+        """A click selects; a click on what is selected opens it; a click on the head sorts, or turns the order."""
         if self.frame is None:
             return
+        chosen = self.frame.head_at(event.screen_x, event.screen_y)
+        if chosen is not None and self.table.map:
+            self._change(map=chosen)
+        elif chosen is not None:
+            again = chosen == self.table.sort
+            self._change(sort=chosen, backwards=again and not self.table.backwards, top=0)
         agent = self.frame.agent_at(event.screen_x, event.screen_y)
         if agent is not None and agent == self.table.cursor:
             self.action_open()

@@ -27,6 +27,10 @@ TTFT_STEPS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 SHARE_STEPS = (0.25, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98)
 
 
+MAP = " map  "
+"""Before the names of what can be shown."""
+
+
 class Measure(Struct, frozen=True):
     """What the cells can show."""
 
@@ -102,11 +106,21 @@ def level(value: float, steps: Sequence[float]) -> int:
 
 def heat_head(shown: str, width: int, right: Line) -> Line:
     """What can be shown, the present one marked."""
-    out: list[tuple[str, str]] = [(" map  ", "head")]
+    out: list[tuple[str, str]] = [(MAP, "head")]
     for name in SHOWN:
         out += [(f" {name} ", "reverse" if name == shown else "head"), (" ", "head")]
     space = width - cells(tuple(out)) - cells(right)
     return (*out, (" " * max(0, space), "head"), *right)
+
+
+def shown_at(x: int) -> str | None:
+    """What a click on the map's head at cell `x` shows."""
+    left = len(MAP)
+    for name in SHOWN:
+        if left <= x < left + len(name) + 2:
+            return name
+        left += len(name) + 3
+    return None
 
 
 def heat_lines(

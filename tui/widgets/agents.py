@@ -75,10 +75,10 @@ def arranged(rows: Sequence[Row], sort: str, backwards: bool) -> list[Row]:
     return sorted(sorted(rows, key=lambda r: r.agent), key=_key(sort), reverse=backwards)
 
 
-def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyphs, right: Line = ()) -> Line:
-    """Column names; the one sorted by carries an arrow. `right` takes the end of the line."""
+def _names(columns: Columns) -> list[tuple[str, str, int, bool]]:
+    """(name, key to sort by, cells, right-aligned) of each column."""
     narrow = columns.gap == 1
-    parts: list[tuple[str, str, int, bool]] = [
+    return [
         ("#", "agent", columns.number, True),
         ("state", "state", 9, False),
         ("session", "session", columns.session, False),
@@ -88,6 +88,21 @@ def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyph
         ("TTFT" if narrow else "TTFT s", "ttft", columns.ttft, True),
         ("tok/s", "rate", columns.rate, True),
     ]
+
+
+def sort_at(columns: Columns, x: int) -> str | None:
+    """What a click on the head at cell `x` sorts by."""
+    left = 1
+    for _, key, size, _ in _names(columns):
+        if left <= x < left + size + columns.gap:
+            return key
+        left += size + columns.gap
+    return None
+
+
+def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyphs, right: Line = ()) -> Line:
+    """Column names; the one sorted by carries an arrow. `right` takes the end of the line."""
+    parts = _names(columns)
     if columns.trend:
         parts.append(("trend", "", columns.trend, False))
     if width - cells(right) > sum(p[2] + columns.gap for p in parts) + 6:

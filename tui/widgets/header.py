@@ -267,6 +267,7 @@ def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
         )
         for state in LEGEND
     ]
+    size = min(size, 2)
     ended: list[Part] = [
         (6, (("done ", "dim"), (f"{view.done:>{size}}", "good" if view.done else "faint"))),
         (7, (("failed ", "dim"), (f"{view.failed:>{size}}", "bad" if view.failed else "faint"))),
