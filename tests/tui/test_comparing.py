@@ -8,11 +8,16 @@ from pathlib import Path
 
 import fake_shelf
 import pytest
+import snapshots
 from fake_clocks import Clocks
 from fake_run import Fake
 from fake_shelf import WALL
+from msgspec.structs import replace
 
 from windtunnel.tui.comparing import Comparing, Contrast
+from windtunnel.tui.screens.compare_frame import compose_compare
+from windtunnel.tui.screens.compare_parts import Looked
+from windtunnel.tui.theme import ASCII, Theme, plain
 
 
 @pytest.fixture(scope="module")
@@ -55,14 +60,32 @@ def test_an_experiment_is_shown_with_its_own_verdicts(ladder: Path) -> None:
     assert found.differences == (("a.step", ("0", "1", "2", "")),)
 
 
-def test_the_figures_and_the_settings_are_there_before_the_curves(ladder: Path) -> None:
+def test_the_figures_and_the_settings_are_there_before_the_curves(
+    ladder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, seen = read(ladder), []
+    one = Comparing._one
+
+    def looked(self: Comparing, *args: object) -> object:
+        latest = self._latest
+        seen.append((len(latest.columns), len(latest.differences), sum(len(c.curves) for c in latest.columns)))
+        return one(self, *args)
+
+    monkeypatch.setattr(Comparing, "_one", looked)
+    source.poll()
+    # a run of each configuration after the other, and always what is known by then
+    assert seen == [(4, 1, n) for n in range(9)]
+
+
+def test_a_thread_reads_beside_the_screen(ladder: Path) -> None:
     clocks = Clocks()
     source = Comparing([ladder], lambda: clocks.wall, lambda: clocks.monotonic)
-    seen = list(polled(source))
+    last, here = list(polled(source))[-1], read(ladder).poll()
     source.close()
-    assert seen[0].columns == ()
-    assert seen[-1].progress == ""
-    assert [len(c.curves) for c in seen[-1].columns] == [3, 3, 3, 0]
+    assert [(c.name, c.step, len(c.curves)) for c in last.columns] == [
+        (c.name, c.step, len(c.curves)) for c in here.columns
+    ]
+    assert (last.differences, last.progress) == (here.differences, "")
 
 
 def test_an_experiment_in_its_first_block_is_shown_as_far_as_it_is(small: Fake, tmp_path: Path) -> None:
@@ -125,3 +148,36 @@ def test_what_cannot_be_read_is_said(small: Fake, tmp_path: Path) -> None:
     found = read(good, tmp_path / "gone").poll()
     assert found.columns == ()
     assert str(tmp_path / "gone") in found.problem
+
+
+@pytest.mark.parametrize("size", snapshots.SIZES[:2], ids=str)
+def test_pictures(ladder: Path, size: tuple[int, int]) -> None:
+    width, height = size
+    found = read(ladder).poll()
+    live = replace(found, live=True, progress="block 5, half is running")
+    shown = compose_compare(live, Looked(cursor=2, versus="base"), width, height, Theme())
+    snapshots.same(f"compare-live-{width}x{height}", snapshots.picture(shown.lines, width, marked=shown.marked))
+    empty = Contrast(title="a made-up ladder", experiment=True, live=True, progress="block 1, base is running")
+    shown = compose_compare(empty, Looked(), width, height, Theme())
+    snapshots.same(f"compare-empty-{width}x{height}", snapshots.picture(shown.lines, width, marked=shown.marked))
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 112, 120, 170, 200, 250])
+@pytest.mark.parametrize("look", [Theme(), Theme(ASCII, colour=False)], ids=["unicode", "ascii"])
+def test_no_line_is_wider_than_the_screen_and_the_verdict_is_always_there(
+    ladder: Path, width: int, look: Theme, everything: dict[str, Contrast]
+) -> None:
+    found = everything.setdefault("found", read(ladder).poll())
+    for height in (24, 40, 60):
+        for page in range(3):
+            frame = compose_compare(found, Looked(cursor=1, page=page), width, height, look)
+            lines = [plain(line) for line in frame.lines]
+            assert len(lines) == height
+            assert max(len(line.rstrip()) for line in lines) <= width
+            assert "WORSE" in lines[frame.first + 1]
+
+
+@pytest.fixture(scope="module")
+def everything() -> dict[str, Contrast]:
+    """What was read once."""
+    return {}

@@ -60,8 +60,15 @@ def compose_compare(
     )
     lines: list[Line] = [_title(contrast, width, glyphs), *_notices(contrast, width, height, glyphs)]
     if not count:
-        said = contrast.problem or contrast.progress or "nothing to compare"
-        lines += [(), (("  ", ""), (cut(said, width - 4, glyphs.ellipsis), "bad" if contrast.problem else "dim"))]
+        so_far = f"{contrast.progress}: its figures are shown when a run is complete"
+        said = so_far if contrast.live else contrast.problem or contrast.progress or "nothing to compare"
+        lines += [
+            (),
+            (
+                ("  ", ""),
+                (cut(said, width - 4, glyphs.ellipsis), "bad" if contrast.problem and not contrast.live else "dim"),
+            ),
+        ]
         lines += [()] * (height - 1 - len(lines))
         lines.append(_footer(contrast, looked, width, aside, whole=True, nested=nested))
         return Frame(tuple(lines[:height]), None, len(lines), (), looked, whole=True)
@@ -167,7 +174,9 @@ def _rung(
     step = column.step
     text, of = value(column, metric, wide=w.value > 11)
     head: Line = (
-        (f" {column.letter}  ", f"{tone_of(place)} bold"),
+        (f" {column.letter}", f"{tone_of(place)} bold"),
+        # What must be known of it stands below, among the settings.
+        ("! " if step.notes or step.invalid_runs else "  ", "warn bold"),
         (pad(column.name, w.name, ellipsis=glyphs.ellipsis), "text" if step.runs else "dim"),
     )
     if step.failure and not step.runs:

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 READ_S = 0.08
 """Spent on reading in one round."""
-LOOK_S = 1.0
+LOOK_S = 2.0
+"""Between looks at what there is: hundreds of folders are some milliseconds."""
 REPLAY = 10.0
 
 
