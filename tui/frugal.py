@@ -5,8 +5,11 @@ colours and takes them away behind it: two thirds of all bytes. Here the termina
 wants others.
 """
 
+import os
 import re
+import signal
 from functools import lru_cache
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.control import Control
@@ -117,10 +120,42 @@ def cropped(update: CompositorUpdate) -> CompositorUpdate:
     return update
 
 
+class Wire:
+    """stderr. Where the terminal is gone, the thread that writes must not die of it: the loop would wait for it."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._lost = False
+
+    def write(self, text: str) -> None:
+        try:
+            self._file.write(text)
+        except OSError:
+            self._hang_up()
+
+    def flush(self) -> None:
+        try:
+            self._file.flush()
+        except OSError:
+            self._hang_up()
+
+    def fileno(self) -> int:
+        return self._file.fileno()
+
+    def _hang_up(self) -> None:
+        if not self._lost:
+            self._lost = True
+            os.kill(os.getpid(), signal.SIGHUP)
+
+
 class FrugalDriver(LinuxDriver):
     """Textual's own, its stream rewritten."""
 
     _pen: Pen | None = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._file: Any = Wire(self._file)
 
     def write(self, data: str) -> None:
         if self._pen is None:
