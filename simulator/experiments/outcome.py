@@ -5,6 +5,7 @@ one configuration. What a comparison cannot know (text that was forced under spe
 worse, runs that were not interleaved) takes its verdict away or stands beside it.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import exp, log, sqrt
 from typing import Any
@@ -120,10 +121,22 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def told(metrics: Sequence[Metric], steps: Sequence[StepRuns]) -> tuple[Metric, ...]:
-    """Of metrics that nobody asked for by name, those that a run reports; all of them while there is no such run."""
-    known = [run for step in steps for run in step.runs.values() if run.summary.valid]
-    found = tuple(m for m in metrics if any(m.of(run.summary, run.calls) is not None for run in known))
-    return found or tuple(metrics)
+    """Of metrics that nobody asked for by name, those that can be compared: two runs of a block report them.
+
+    All of them while there is no such run.
+    """
+    valid = [{b: run for b, run in step.runs.items() if run.summary.valid} for step in steps]
+    least = min(2, sum(bool(runs_) for runs_ in valid))
+
+    def comparable(metric: Metric) -> bool:
+        counts = Counter(b for runs_ in valid for b, run in runs_.items() if _value(metric, run) is not None)
+        return max(counts.values(), default=0) >= least > 0
+
+    return tuple(filter(comparable, metrics)) or tuple(metrics)
+
+
+def _value(metric: Metric, run: Measured) -> float | None:
+    return metric.of(run.summary, run.calls)
 
 
 def assess(

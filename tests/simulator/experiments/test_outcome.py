@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from windtunnel.simulator.experiments.metrics import parse
-from windtunnel.simulator.experiments.outcome import StepRuns, assess
+from windtunnel.simulator.experiments.outcome import StepRuns, assess, told
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import order
 from windtunnel.simulator.experiments.table import markdown, render
+from windtunnel.simulator.results.summary_model import Distribution
 from windtunnel.traces.errors import UsageError
 
 Made = Callable[..., Measured]
@@ -240,3 +241,29 @@ def test_rounding_is_no_difference_where_blocks_have_no_noise(made: Made) -> Non
 def test_virtual_runs_have_no_drift(made: Made) -> None:
     assert assess(ladder(made, [1.0, 1.2]), [SPEED], name="x").drift["output_tokens_per_s"] is not None
     assert assess(ladder(made, [1.0, 1.2], virtual=True), [SPEED], name="x").drift == {"output_tokens_per_s": None}
+
+
+def test_a_default_metric_stays_only_where_two_runs_of_a_block_report_it(made):
+    metrics = (SPEED, parse("makespan_s.p50"))
+
+    def steps(*reporting):
+        return [
+            StepRuns(
+                name=name,
+                runs={
+                    b: msgspec.structs.replace(
+                        run, summary=msgspec.structs.replace(run.summary, makespan_s=Distribution(10, *[4.0] * 5))
+                    )
+                    if (name, b) in reporting
+                    else run
+                    for b in range(3)
+                    for run in [made(name, b, 2 * b, 100.0)]
+                },
+            )
+            for name in ("base", "other")
+        ]
+
+    assert told(metrics, steps()) == metrics[:1]
+    assert told(metrics, steps(("base", 0), ("base", 1), ("other", 2))) == metrics[:1]
+    assert told(metrics, steps(("base", 1), ("other", 1))) == metrics
+    assert told(metrics, []) == metrics
