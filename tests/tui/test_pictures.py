@@ -16,7 +16,7 @@ from windtunnel.simulator.results.store import TextLine
 from windtunnel.traces.model import Trace
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import Spot, compose_agent
-from windtunnel.tui.screens.timeline import Scope, columns_of, compose_timeline, place_of
+from windtunnel.tui.screens.timeline_frame import Scope, columns_of, compose_timeline, place_of
 from windtunnel.tui.theme import ASCII, Theme
 from windtunnel.tui.transcript import Story, ThreadLane, Turn
 from windtunnel.tui.view import Doing, Row, View

@@ -16,7 +16,8 @@ from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
-from windtunnel.tui.screens.timeline import Scope, TimelineScreen, compose_timeline, place_of
+from windtunnel.tui.screens.timeline import TimelineScreen
+from windtunnel.tui.screens.timeline_frame import Scope, compose_timeline, place_of
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, level
