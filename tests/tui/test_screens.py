@@ -4,11 +4,15 @@ import math
 import re
 
 import pytest
+from fake_run import NS, Fake
 from msgspec.structs import replace
 from snapshots import SIZES
 
+from windtunnel.agents.events import Progress
+from windtunnel.simulator.results.fold import Fold
 from windtunnel.tui.figures import clock
 from windtunnel.tui.screens.board import Frame, Table, compose_frame, paced
+from windtunnel.tui.snapshot import Plans, head_of, view_of
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, plain, strip
 from windtunnel.tui.view import Doing, Row, View
 from windtunnel.tui.widgets.agents import SORTS
@@ -134,6 +138,31 @@ def test_rows_that_only_write_on_take_turns_and_changes_of_state_do_not_wait() -
     ended = tuple(replace(r, state="tool") for r in further)
     assert paced(ended, first, beat=0) == ended
     assert paced(tuple(replace(r, turn=4) for r in further), first, beat=0)[1].turn == 4
+
+
+@pytest.mark.parametrize(("width", "height"), [*SIZES, (160, 48)])
+def test_nothing_above_the_table_jumps(running: Fake, width: int, height: int) -> None:
+    """Names stand in the same cells from one look to the next, whatever the numbers do."""
+    fold, plans, head = Fold(running.run_json()), Plans(), head_of(running.run_json(), "run")
+    places: dict[tuple[int, str], set[int]] = {}
+    events, looks = iter(running.events), 0
+    for event in events:
+        fold.apply(event)
+        plans.apply(event)
+        if not isinstance(event, Progress) or not 20 * NS < event.t < 58 * NS:
+            continue
+        looks += 1
+        if looks % 3:
+            continue
+        view = view_of(head, fold, plans, ending=None, silent_s=None, summary=None, speed="real time 1.0x")
+        frame = compose_frame(view, Table(), width, height, Theme())
+        for y in range(frame.first):
+            for found in re.finditer(r"[a-z]{2,}", plain(frame.lines[y])):
+                places.setdefault((y, found[0]), set()).add(found.start())
+    assert looks > 100
+    # A name may stand twice in a line, but neither of its places may move.
+    moved = {key: columns for key, columns in places.items() if len(columns) > plain(frame.lines[key[0]]).count(key[1])}
+    assert moved == {}
 
 
 def test_numbers_stand_still(views: dict[str, View]) -> None:

@@ -213,7 +213,7 @@ def _right(view: View, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     )
     demand: Line = ()
     if engine.demand is not None:
-        demand = (("  working set ", "dim"), (percent(engine.demand), "bad" if engine.demand > 1 else "text"))
+        demand = (("  working set ", "dim"), (f"{percent(engine.demand):>4}", "bad" if engine.demand > 1 else "text"))
     lines += panel(
         "KV cache used",
         f"{percent(engine.kv_usage, glyphs.none):>4}",

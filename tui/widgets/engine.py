@@ -7,6 +7,9 @@ from windtunnel.tui.widgets.compose import Part, spread
 from windtunnel.tui.widgets.header import lag_part
 from windtunnel.tui.widgets.plot import marked
 
+BEFORE = frozenset({"starting", "preparing", "warmup"})
+"""Phases in which the two figures are of other calls."""
+
 
 def pressed(share: float | None, demand: float | None) -> str:
     """The tone of the cache: how near it is to its end."""
@@ -71,11 +74,11 @@ def working_set(engine: Engine, width: int, glyphs: Glyphs) -> Line:
 
 
 def hits(view: View, width: int, glyphs: Glyphs) -> Line:
-    """The engine's own hit rate; of all prompts so far what it could be at most."""
+    """The engine's own hit rate; beside it, of the same window's prompts, what it could be at most."""
     ratio, most = view.engine.hit_ratio, view.could_be_cached
     name = "hit " if width < 176 else "hit rate "
     line: Line = ((name, "dim"), (f"{percent(ratio, glyphs.none, 1):>5}", "faint" if ratio is None else "text"))
-    if width >= 176 and most is not None:
+    if width >= 176 and most is not None and view.phase not in BEFORE:
         line = (*line, (f" (expected {percent(most, glyphs.none, 1)})", "dim"))
     return line
 
