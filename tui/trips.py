@@ -166,7 +166,7 @@ def against(subject: Path) -> Callable[[Path], tuple[str, str]]:
         found = runs.differences(other, mine)
         if found:
             more = f" +{len(found) - 1}" if found[1:] else ""
-            return f"other work: {found[0].partition(' against ')[0]}{more}", "dim"
+            return f"other: {found[0].partition(' against ')[0]}{more}", "dim"
         if runs.engine_identity(other) == runs.engine_identity(mine):
             return "same work, settings", "good"
         return "same work", "good"

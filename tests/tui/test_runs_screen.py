@@ -264,7 +264,7 @@ async def test_the_fleets_c_asks_for_the_other_run_and_compares(root: Path, foll
         shown = text(app)
         assert "compare newest with which run?" in shown
         assert "same work, settings" in shown
-        assert "other work: agents 64" in shown
+        assert "other: agents 64" in shown
         assert under(app.screen) == "other-seqs"
         await pilot.press("down", "enter")
         await pilot.pause()
