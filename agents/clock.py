@@ -123,6 +123,29 @@ class VirtualClock:
         timer: Cancellable = asyncio.get_running_loop().call_at(t_ns / 1e9, callback, *args)
         return timer
 
+    async def repeat(self, look: Callable[[], int | None]) -> None:
+        """Calls `look` at once, then at the time that it says (ns), until it says None; nobody is woken for that."""
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+        timer: Cancellable | None = None
+
+        def again() -> None:
+            nonlocal timer
+            at = look()
+            if at is None:
+                _wake(over)
+            elif at <= self.now_ns():
+                timer = loop.call_soon(again)
+            else:
+                timer = loop.call_at(at / 1e9, again)
+
+        again()
+        try:
+            await over
+        finally:
+            if timer is not None:
+                timer.cancel()
+
     def run(self, main: Coroutine[Any, Any, _T]) -> _T:
         """Run `main` to its end on virtual time; tasks it leaves behind are cancelled, as `asyncio.run` does."""
         with asyncio.Runner(loop_factory=lambda: _VirtualLoop(self._loop_time)) as runner:
@@ -136,7 +159,7 @@ class VirtualClock:
 
 
 class Cancellable(Protocol):
-    def cancel(self) -> None: ...
+    def cancel(self) -> object: ...
 
 
 class DeadlockError(RuntimeError):

@@ -1,13 +1,13 @@
 """Runs the lanes: who starts when, what is in flight, when it ends, and what a failure or an interrupt means."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from operator import attrgetter
 from typing import Any, Literal
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream, Streams
-from windtunnel.agents.clock import Clock
+from windtunnel.agents.clock import Clock, VirtualClock
 from windtunnel.agents.expected import PrefixIndex
 from windtunnel.agents.plan import call_tokens, make_plan
 from windtunnel.agents.policy import usual_times
@@ -83,6 +83,7 @@ class Driver:
         self._broken: BaseException | None = None
         self._stop: StopKind | None = None
         self._over = False
+        self._progress_due: int | None = None
         self._lanes: list[asyncio.Task[None]] = []
 
     # -- time and events
@@ -114,7 +115,8 @@ class Driver:
         self.window.begin(began)
         if self._stop is None:  # a stop may come before the first lane
             self._lanes.append(self._start(self._start_lanes(began), "start"))
-        beside = [self._start(self._watch_window(), "window"), self._start(self._progress(), "progress")]
+        progress = self._repeat(self._progress_now) if self.virtual else self._progress()
+        beside = [self._start(self._repeat(self._watch_window), "window"), self._start(progress, "progress")]
         try:
             await asyncio.gather(*self._lanes, return_exceptions=True)  # the ramp
             await asyncio.gather(*self._lanes, return_exceptions=True)
@@ -160,27 +162,39 @@ class Driver:
             return "failed", "engine_gone"
         return "cut", self._stop or "run_end"
 
-    async def _watch_window(self) -> None:
+    async def _repeat(self, look: Callable[[], int | None]) -> None:
+        """Calls `look` at once and then at the times that it says (ns); on a virtual clock no task is woken for it."""
+        if self.virtual and isinstance(self.clock, VirtualClock):
+            await self.clock.repeat(look)
+            return
+        while (at := look()) is not None:
+            await self.clock.sleep_until(at)
+
+    def _watch_window(self) -> int | None:
         """Looks every quarter of a second, and when the window says so: its deadline moves when it opens."""
-        while True:
-            now, wake = self.clock.now_ns(), self.window.wake
-            if wake is not None and now >= wake:
-                if self.window.tick(now):
-                    break
-                wake = None  # the window waits for a lane to start, and that will tell it
+        now, wake = self.clock.now_ns(), self.window.wake
+        if wake is None or now < wake or not self.window.tick(now):
+            # A window that was woken waits for a lane to start, and that will tell it.
             look = now + NS // 4
-            await self.clock.sleep_until(look if wake is None else min(wake, look))
+            return look if wake is None or now >= wake else min(wake, look)
         if self.window.phase == "warmup":
             note = "the warm-up did not end in time: give a shorter --warmup or fewer --agents"
             self.emit(ev.Note(t=self.now(), level="warning", text=note, reason="no_steady_state"))
         self.stop("duration")
+        return None
 
     async def _start_lanes(self, began: int) -> None:
         """One after another, also where they are due together: a lane's first call is then not late by all others'."""
         step = self.config.ramp_s / self.config.agents
-        for agent in range(self.config.agents):
-            await self.clock.sleep_until(began + round(agent * step * NS))
-            self._lanes.append(self._start(self._lane(agent), f"lane {agent}"))
+        agents = iter(range(-1, self.config.agents))
+
+        def start() -> int | None:
+            agent = next(agents)
+            if agent >= 0:
+                self._lanes.append(self._start(self._lane(agent), f"lane {agent}"))
+            return began + round((agent + 1) * step * NS) if agent + 1 < self.config.agents else None
+
+        await self._repeat(start)
 
     async def _lane(self, agent: int) -> None:
         first = True
@@ -296,13 +310,20 @@ class Driver:
             due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
             await self.clock.sleep_until(due)
             began = self.clock.now_ns()
-            if self.virtual:
-                self._emit_progress(self._look_now())
-            else:
-                await self.reader.catch_up()
-                seen = await self._look_at_calls(began)
-                self._emit_progress([progress for active, progress in seen if active in self.active])
+            await self.reader.catch_up()
+            seen = await self._look_at_calls(began)
+            self._emit_progress([progress for active, progress in seen if active in self.active])
             self._writer.flush()
+
+    def _progress_now(self) -> int:
+        """The same on a virtual clock, one time after the other; when it is due again."""
+        now = self.clock.now_ns()
+        if self._progress_due is not None:
+            self._emit_progress(self._look_now())
+            self._writer.flush()
+        due = now if self._progress_due is None else self._progress_due
+        self._progress_due = max(due + round(PROGRESS_S * NS), now)
+        return self._progress_due
 
     async def _look_at_calls(self, began: int) -> list[tuple[ActiveCall, ev.AgentProgress]]:
         """What each call in flight has come to, a slice of them at a time: the sockets are looked at in between."""
@@ -318,7 +339,7 @@ class Driver:
         return seen
 
     def _look_now(self) -> list[ev.AgentProgress]:
-        """The same on a virtual clock: nothing arrives meanwhile, and thousands of looks make an hour."""
+        """What each call in flight has come to, where nothing arrives meanwhile: thousands of looks make an hour."""
         exact, text = self._counts.told, self.config.text
         seen, more = [], 0
         for active in sorted(self.active, key=_LANE):

@@ -5,12 +5,8 @@ that lateness of the client shows as a difference and never adds up.
 """
 
 import asyncio
-from array import array
-from collections.abc import Coroutine
-from functools import cache
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream
@@ -35,6 +31,7 @@ from windtunnel.agents.session import (
     start,
 )
 from windtunnel.agents.sse import Parsed, check_length
+from windtunnel.simulator.run.chunks import chunks_of
 from windtunnel.simulator.run.deck import Draw
 from windtunnel.simulator.run.mailbox import Mailbox
 
@@ -178,8 +175,7 @@ class SessionRun:
             case SendCall(thread=thread, call=call):
                 if self.driver.take_call():
                     self._flying += 1
-                    task = self._spawn(self._call(thread, call, at))
-                    task.add_done_callback(lambda _: self.driver.call_over())
+                    self._spawn(self._call(thread, call, at), self._call_ended)
             case StartWait():
                 self._start_wait(action, at)
             case EndWait(thread=thread, call=call):
@@ -194,11 +190,14 @@ class SessionRun:
             self.status, self.reason = status, reason
             self._over = True
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, None], ended: Callable[[asyncio.Task[None]], None]) -> None:
         task = asyncio.create_task(work)
         self._tasks[task] = None
-        task.add_done_callback(self._ended)
-        return task
+        task.add_done_callback(ended)
+
+    def _call_ended(self, task: asyncio.Task[None]) -> None:
+        self._ended(task)
+        self.driver.call_over()
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """An error in a task is a bug of ours: it is raised where the session runs, which would wait for ever else."""
@@ -229,7 +228,7 @@ class SessionRun:
             timer = clock.call_at(due, self._slept, wait.thread, wait.call, due)
             self._timers[wait.thread, wait.call] = timer
         else:
-            self._spawn(self._sleep(wait.thread, wait.call, due))
+            self._spawn(self._sleep(wait.thread, wait.call, due), self._ended)
 
     async def _sleep(self, thread: int, call: int, due: int) -> None:
         await self.driver.clock.sleep_until(due)
@@ -375,25 +374,3 @@ class SessionRun:
     def in_tool(self) -> bool:
         """Some thread of the session is in a tool's time."""
         return self._tools > 0
-
-
-def chunks_of(raw: RawStream, parsed: Parsed, *, packed: bool = False) -> ev.Chunks:
-    """Arrivals as differences in microseconds; each is rounded from the absolute time, so that errors do not add up.
-
-    `packed`: as arrays, where many events are kept.
-    """
-    if raw.t_sent is None or not parsed.chunk_t:
-        return ev.Chunks()
-    times = (np.array(parsed.chunk_t, dtype=np.int64) - raw.t_sent) // 1000
-    times[1:] = times[1:] - times[:-1]
-    if packed:
-        counts = parsed.chunk_n
-        ones = _ones(len(counts)) if len(counts) == parsed.completion_tokens else tuple(counts)
-        return ev.Chunks(us=cast("tuple[int, ...]", array("q", times.tobytes())), n=ones)
-    return ev.Chunks(us=tuple(times.tolist()), n=tuple(parsed.chunk_n))
-
-
-@cache
-def _ones(count: int) -> tuple[int, ...]:
-    """As a rule each chunk carries one token: equal ones are the same object."""
-    return (1,) * count

@@ -56,4 +56,4 @@ class Speech:
             lengths = self._lengths.take(ids)
         ends = np.zeros(len(ids) + 1, dtype=np.int64)
         lengths.cumsum(out=ends[1:])
-        return Spoken("".join(self._pieces.take(ids)), ends)
+        return Spoken("".join(self._pieces.take(ids).tolist()), ends)

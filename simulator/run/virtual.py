@@ -197,15 +197,20 @@ class VirtualRun:
         writer.emit(ev.RunStart(t=0, agents=self.config.agents, wall_clock=0.0))
         driver.emit(direct.sample(0))
 
-        async def look() -> None:
+        due = self._clock.now_ns()
+
+        def look() -> int:
+            nonlocal due
             now = driver.now()
             driver.emit(direct.sample(now))
             dispatched = tuple(driver.dispatch_us)
             driver.dispatch_us.clear()
             driver.emit(ev.ClientSample(t=now, lag_us=(), dispatch_us=dispatched, live=len(driver.live)))
             driver.emit(ev.Heartbeat(t=now))
+            due = max(due + round(SAMPLE_S * 1e9), self._clock.now_ns())
+            return due
 
-        tasks = [asyncio.create_task(samplers.every(SAMPLE_S, driver, look))]
+        tasks = [asyncio.create_task(self._clock.repeat(look))]
         try:
             await driver.run()
         finally:

@@ -32,12 +32,18 @@ class Now(PlainProgress):
         self._due = perf_counter() + TELL_S
 
     def __call__(self, event: ev.Event) -> None:
-        if isinstance(event, ev.Progress):
+        kind = type(event)
+        if kind is ev.Progress:
             now = perf_counter()
             if now < self._due:
                 return
             self._due = now + TELL_S
-        super().__call__(event)
+        if kind in _TOLD:
+            super().__call__(event)
+
+
+_TOLD = frozenset((ev.Progress, ev.Phase, ev.SessionEnd, ev.CallEnd, ev.Note))
+"""What lines are made of; most events are none of these."""
 
 
 def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:

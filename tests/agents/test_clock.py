@@ -68,6 +68,42 @@ def test_code_does_not_advance_virtual_time():
     assert clock.run(main()) == 0
 
 
+def test_what_is_repeated_is_called_at_the_times_that_it_says_and_no_more_once_it_is_cancelled():
+    clock = VirtualClock()
+    seen: list[int] = []
+
+    def look() -> int | None:
+        seen.append(clock.now_ns())
+        return None if len(seen) == 4 else (seen[-1] + 7 if len(seen) != 2 else seen[-1])
+
+    async def main() -> None:
+        await clock.repeat(look)
+        forever = asyncio.create_task(clock.repeat(lambda: clock.now_ns() + 10))
+        await clock.sleep_until(100)
+        forever.cancel()
+        await asyncio.gather(forever, return_exceptions=True)
+        called = []
+        clock.call_at(150, called.append, 1)
+        clock.call_at(160, called.append, 2).cancel()
+        await clock.sleep_until(200)
+        assert called == [1]
+
+    clock.run(main())
+    assert seen == [0, 7, 7, 14]
+    assert clock.now_ns() == 200
+
+
+def test_an_error_where_nobody_waits_for_it_ends_the_run():
+    clock = VirtualClock()
+
+    async def main() -> None:
+        clock.call_at(5, [].pop)
+        await clock.sleep_until(10)
+
+    with pytest.raises(IndexError):
+        clock.run(main())
+
+
 def test_waiting_for_nothing_is_an_error_and_not_a_hang():
     async def main() -> None:
         await asyncio.get_running_loop().create_future()
