@@ -276,3 +276,40 @@ def test_lanes_of_a_past_session_end_with_it(folder: Path, follow: Open, failing
     for one in story.lanes:
         assert max(one.ends) <= story.until
         assert min(one.starts) >= story.since
+
+
+async def test_every_key_of_an_action_does_the_same(folder: Path, follow: Open, failing: Fake) -> None:
+    agent = busiest(failing)
+    async with opened(follow(folder), agent, size=(80, 24)) as (app, pilot, screen):
+        number = screen.story.number
+        for binding in screen.BINDINGS:
+            if binding.action == "back":
+                continue
+            results = []
+            for key in binding.key.split(","):
+                screen.agent, screen.at = agent, screen.story.since - 1 if screen.story.number == number else screen.at
+                screen.spot = Spot(back=30)
+                screen.draw()
+                await pilot.press(key)
+                results.append((screen.agent, screen.story.number, screen.spot))
+            assert len(set(map(repr, results))) == 1, binding.key
+        for key in ("escape", "backspace"):
+            await pilot.press(key)
+            assert app.screen is app.fleet
+            app.open_agent(0)
+            await pilot.pause()
+
+
+def test_what_is_written_is_seen_as_it_comes(folder: Path, follow: Open, clocks: Clocks, failing: Fake) -> None:
+    follower = follow(folder, at_s=20.0, speed=1.0)
+    longest: dict[str, str] = {}
+    for _ in range(40):
+        clocks.monotonic += 0.25
+        follower.poll()
+        for turn in follower.story(2).turns:
+            if not turn.done:
+                longest[f"{turn.call}"] = turn.tail
+    shown = max(longest.values(), key=len)
+    assert len(shown) > 100, "more than the last characters that progress tells"
+    whole = [text["text"] for text in failing.texts if text["agent"] == 2]
+    assert any(shown.split(" … ")[-1] in text for text in whole)

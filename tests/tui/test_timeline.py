@@ -270,7 +270,7 @@ async def test_the_time_cursor(folder: Path, follow: Open) -> None:
         await pilot.press("plus")
         assert screen.place.step == 200
         assert screen.frame.left + screen.place.column(screen.scope.cursor) == column, "it stays where it is"
-        await pilot.press("shift+right", *["full_stop"] * 60)
+        await pilot.press(*["shift+right"] * 6)
         assert screen.scope.cursor is None, "past the latest moment it is now again"
         await pilot.press("home", "comma")
         assert screen.scope.cursor is not None
@@ -343,3 +343,30 @@ async def test_as_time_goes_on_it_is_painted_once_a_second(folder: Path, follow:
         app.tick()
         await pilot.press("down")
         assert screen.window.now == follow_now(app), "a key shows what is"
+
+
+def keys_of(screen: TimelineScreen, action: str) -> list[str]:
+    return [key for b in screen.BINDINGS if b.action == action for key in b.key.split(",")]
+
+
+async def test_every_key_of_an_action_does_the_same(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=40.0)) as (app, pilot, screen):
+        start = Scope(step=200, start=10_000, cursor=20_000, agent=9)
+        seen = {}
+        for binding in screen.BINDINGS:
+            if binding.action in {"back", "open"}:
+                continue
+            results = []
+            for key in binding.key.split(","):
+                screen.scope = start
+                await pilot.press(key)
+                results.append(screen.scope)
+            assert len(set(map(repr, results))) == 1, binding.key
+            seen[binding.action] = results[0]
+        assert len(set(map(repr, seen.values()))) == len(seen), "and no two actions the same"
+        assert repr(start) not in map(repr, seen.values())
+        for key in keys_of(screen, "back"):
+            await pilot.press(key)
+            assert isinstance(app.screen, FleetScreen)
+            await pilot.press("t")
+            assert isinstance(app.screen, TimelineScreen)
