@@ -30,7 +30,8 @@ name = "on"
 command = '''{command}'''
 [blocks]
 least = 3
-most = 3
+most = 8
+width = "60%"
 [[variants]]
 name = "off"
 set = {{ "--enable-prefix-caching" = false }}
@@ -82,7 +83,9 @@ def test_full_prefix_caching_is_better_and_one_config_under_two_names_is_not(
     assert found["verdict"] == "worse"
     assert found["high"] < 1
     assert off["versus_base"]["e2e_s.paired"]["verdict"] == "worse"
-    assert len(on["runs"]) == len(off["runs"]) == 3
+    assert len(on["runs"]) == len(off["runs"])
+    # Three blocks that count; what a busy machine spoilt has been measured again.
+    assert 3 <= found["blocks"] <= len(on["runs"])
     assert same["runs"] == on["runs"]
     assert {c["verdict"] for c in same["versus_base"].values()} == {"no_difference"}
     assert "max_model_len" in wrong["failed"] or "more than the model can" in wrong["failed"]
