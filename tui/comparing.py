@@ -20,6 +20,7 @@ from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome, StepR
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.table import emulated
 from windtunnel.simulator.results.curves import Curves, curves
+from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, SUMMARY_FILE, RunFolder
 from windtunnel.traces.errors import UsageError
@@ -27,6 +28,7 @@ from windtunnel.traces.errors import UsageError
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#@"
 MOST_CURVES = 3
 """Runs of one configuration whose events are read for the curves."""
+RECORDED = "a recording is real traffic, which nobody planned: figures differ with the work as well"
 LOOK_S = 1.0
 LIVE_S = 5.0
 """Between readings of a run that goes on: each is of the whole run."""
@@ -159,8 +161,10 @@ class Comparing:
             measured = self._one(path, sign)[0]
             read.append(_so_far(measured) if path in live else measured)
         found = side.beside(read, self._metrics)
+        recorded = [RECORDED] if any(is_recording(measured.run) for measured in read) else []
         notices = [
             *found.notices,
+            *recorded,
             *(f"{p.name} is still going on: its figures so far" for p in self.paths if p in live),
         ]
         columns = tuple(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import figures
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.tally import Tally
 
 MOST_STEPS = 4000
@@ -40,7 +41,8 @@ def curves(tally: Tally) -> Curves:
     found = {
         name: [v for call in tally.window_calls if (v := figure(call)) is not None] for name, figure in of_calls.items()
     }
-    found["makespan_s"] = figures.makespans_s(tally)
+    # A recorded session ends when the recording does: how long it took is not known.
+    found["makespan_s"] = [] if is_recording(tally.run) else figures.makespans_s(tally)
     window = tally.window
     return Curves(
         step_s=step,

@@ -181,3 +181,14 @@ def test_no_line_is_wider_than_the_screen_and_the_verdict_is_always_there(
 def everything() -> dict[str, Contrast]:
     """What was read once."""
     return {}
+
+
+def test_recordings_are_compared_with_what_is_known_of_them(small: Fake, tmp_path: Path) -> None:
+    paths = [fake_shelf.write(small, tmp_path / name) for name in "ab"]
+    for path in paths:
+        run = json.loads((path / "run.json").read_text())
+        (path / "run.json").write_text(json.dumps(run | {"kind": "recording"}))
+    found = read(*paths).poll()
+    assert any("real traffic" in notice for notice in found.notices)
+    assert [len(c.curves[0].latencies["makespan_s"]) for c in found.columns] == [0, 0]
+    assert len(found.columns[0].curves[0].latencies["ttft_s"]) > 10

@@ -17,7 +17,9 @@ TITLES = {"ttft_s": "TTFT", "tpot_s": "TPOT", "e2e_s": "whole call", "makespan_s
 GAP = 2
 LABEL = 4
 SMOOTH_S = 5.0
-"""Rates are means over so long at least: a token that comes a second later is no news."""
+"""Rates are means over so long: a token that comes a second later is no news."""
+LEAST_STEPS = 60
+"""Of a short run, so that it is a curve; none is shorter than a second."""
 
 
 def throughput(runs: Runs, width: int, height: int, look: Theme) -> list[Line]:
@@ -25,7 +27,7 @@ def throughput(runs: Runs, width: int, height: int, look: Theme) -> list[Line]:
     glyphs = look.glyphs
     rows, inner = max(1, height - 1), max(4, width - AXIS - 2)
     length = max((len(run.rates) * run.step_s for _, _, found in runs for run in found), default=1.0)
-    steps = max(1, min(2 * inner, int(length / SMOOTH_S)))
+    steps = max(1, min(2 * inner, int(length / min(SMOOTH_S, max(1.0, length / LEAST_STEPS)))))
     rates = [mean_rates(found, length, steps) for _, _, found in runs]
     top = ceiling(max((v for series in rates for v in series if v is not None), default=0.0))
     curves = [
