@@ -137,9 +137,6 @@ class KvCache:
         del chunk
         return self.rhythm(request, number, depth)
 
-    def open(self, request: Request, rhythm: Rhythm, number: int, depth: int) -> None:
-        """What only the prompt's tokens needed was given back in step `number`: when the rest is."""
-
     def tip(self, request: Request) -> int:
         """Key of the last findable block, or what stands for it before the first."""
         cached = request.cached_blocks
@@ -160,6 +157,11 @@ class KvCache:
         """
         del request, processed, later
         return 0
+
+    def cast_off(self, request: Request, processed: int) -> list[list[int]]:
+        """The blocks of each group that no step after `processed` tokens reads; they are the caller's to give back."""
+        del request, processed
+        return []
 
     def repay(self, request: Request, processed: int) -> None:
         """The same where it was counted before."""

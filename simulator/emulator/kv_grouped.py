@@ -148,7 +148,10 @@ class GroupedKv(KvCache):
                 # Past the prompt's end nothing of a window is kept.
                 if table.cached < (request.prompt_tokens - 1) // size or table.retired != first:
                     return None
-            self.open(request, rhythm, number, depth)
+            kept = self._kept(tables, first)
+            if kept is None:
+                return None
+            rhythm.sheds, rhythm.shed_at = kept, self._shed_at(first, depth - offset)
         return rhythm
 
     def rhythm_from_prefill(self, request: Request, number: int, chunk: int, depth: int) -> Rhythm | None:
@@ -162,25 +165,34 @@ class GroupedKv(KvCache):
             for place in self._windows:
                 self._all[place].retire(tables[place], computed)
             return self.rhythm(request, number, depth)
+        first = self._all[self._windows[0]].unseen(computed) // self._size
+        kept = self._kept(tables, first)
+        if kept is None:
+            return None
         offset = computed - number
         taken = len(tables[0].blocks) * self._size + 1 - offset
-        rhythm = Rhythm(len(tables), taken, len(self._windows), number + depth, 1, self.tip(request), offset=offset)
-        rhythm.opens = True
+        shed_at = self._shed_at(first, depth - offset)
+        rhythm = Rhythm(len(tables), taken, len(self._windows), shed_at, kept, self.tip(request), offset=offset)
+        rhythm.opens = number + depth
         if early:
-            rhythm.shed_at, rhythm.early = number + 1, computed - chunk
+            rhythm.opens, rhythm.early = number + 1, computed - chunk
         return rhythm
 
-    def open(self, request: Request, rhythm: Rhythm, number: int, depth: int) -> None:
-        tables, size, groups = self._held[request].tables, self._size, self._all
-        first, kept = tables[self._windows[0]].retired, 0
+    def _shed_at(self, first: int, ahead: int) -> int:
+        """The step in which windows no longer see the block at place `first`; `ahead`: of the tokens that returned."""
+        return (first + 1) * self._size + self._all[self._windows[0]].group.window - 1 + ahead
+
+    def _kept(self, tables: list[Table], first: int) -> int | None:
+        """How many of the windows' blocks from place `first` on stay findable; None where some between do not."""
+        kept, key_of = 0, self.pool.key_of
         for place in self._windows:
-            kept = max(kept, groups[place].last_kept(tables[place]) + 1 - first)
-        rhythm.shed_at = (first + 1) * size + groups[self._windows[0]].group.window - 1 + depth - rhythm.offset
-        # One that is far off is waited for by itself, too.
-        shed = [tables[place].blocks[first : first + kept] for place in self._windows]
-        rhythm.keyed = kept > 0 and all(self.pool.key_of(block) is not None for part in shed for block in part)
-        rhythm.sheds = max(kept, int(rhythm.shed_at > number + size))
-        rhythm.opens = False
+            blocks = tables[place].blocks
+            while kept < len(blocks) - first and any(key_of(block) is not None for block in blocks[first + kept :]):
+                kept += 1
+        for place in self._windows:
+            if any(key_of(block) is None for block in tables[place].blocks[first : first + kept]):
+                return None
+        return kept
 
     def tip(self, request: Request) -> int:
         cached = self._held[request].tables[self._full].cached
@@ -192,6 +204,10 @@ class GroupedKv(KvCache):
     def shed(self, request: Request, processed: int, *, later: bool) -> int:
         tables = self._held[request].tables
         return sum(self._all[place].retire(tables[place], processed, later=later) for place in self._windows)
+
+    def cast_off(self, request: Request, processed: int) -> list[list[int]]:
+        tables = self._held[request].tables
+        return [self._all[place].cast_off(tables[place], processed) for place in self._windows]
 
     def repay(self, request: Request, processed: int) -> None:
         tables = self._held[request].tables

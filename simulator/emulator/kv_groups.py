@@ -212,10 +212,10 @@ class FullGroup:
         del table, processed, later
         return 0
 
-    def last_kept(self, table: Table) -> int:
-        """Place of the last block that the prefix cache knows, of those not given back; -1 without."""
-        blocks, key_of = table.blocks, self.pool.key_of
-        return next((at for at in range(len(blocks) - 1, table.retired - 1, -1) if key_of(blocks[at]) is not None), -1)
+    def cast_off(self, table: Table, processed: int) -> list[int]:
+        """The blocks that no step after `processed` tokens reads; they are the caller's to give back."""
+        del table, processed
+        return []
 
     def free(self, table: Table) -> None:
         blocks = table.blocks
@@ -346,19 +346,23 @@ class WindowGroup(FullGroup):
         return stop > table.retired and table.blocks[stop - 1] != NULL_BLOCK
 
     def retire(self, table: Table, processed: int, *, later: bool = False) -> int:
+        gone = self.cast_off(table, processed)
+        if not later:
+            self.pool.release_from_end(gone)
+            return 0
+        return self.pool.release_later(gone)
+
+    def cast_off(self, table: Table, processed: int) -> list[int]:
         blocks, stop = table.blocks, min(self.unseen(processed) // self.size, len(table.blocks))
         if stop <= table.retired:
-            return 0
+            return []
         start = stop
         while start and blocks[start - 1] != NULL_BLOCK:
             start -= 1
         gone = blocks[start:stop]
         blocks[start:stop] = [NULL_BLOCK] * (stop - start)
         table.retired = stop
-        if not later:
-            self.pool.release_from_end(gone)
-            return 0
-        return self.pool.release_later(gone)
+        return gone
 
     def free(self, table: Table) -> None:
         self.pool.release(list(takewhile(bool, reversed(table.blocks))))  # null blocks stand in front only

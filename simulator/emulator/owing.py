@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 
 class Owing:
-    free_count: int
-
     def __init__(self) -> None:
+        self._free = 0
+        self.lagging: Callable[[], None] = lambda: None
+        """Makes those who gave back blocks that stay findable say so with `release_later`."""
         # What was counted with `ahead` and is not booked.
         self._owes = False
         self._level = self._peak = 0
@@ -17,6 +18,16 @@ class Owing:
         self.lender: Callable[[], None] = lambda: None
         """Makes those that count ahead give back what they owe to `repay`."""
 
+    @property
+    def free_count(self) -> int:
+        self.lagging()
+        return self._free
+
+    @property
+    def surely_free(self) -> int:
+        """As long as nobody asks who gave back what: not more than `free_count`."""
+        return self._free
+
     def ahead(self, net: int, peak: int) -> None:
         """`net` more blocks are in use, and `peak` more were on the way there: so far the free queue was taken from.
 
@@ -24,7 +35,7 @@ class Owing:
         """
         self._peak = max(self._peak, self._level + peak)
         self._level += net
-        self.free_count -= net
+        self._free -= net
         self._owes = True
 
     def draw(self, wanted: int) -> list[int]:

@@ -100,7 +100,9 @@ class Parking:
                 if rhythm.rises_at == number:
                     request.rising = False
                     self.rising -= 1
-                if rhythm.shed_at == number:
+                if rhythm.gives_at == number:
+                    self.tally.gives(request, rhythm)
+                if rhythm.opens == number:
                     looks.append(request)
                 else:
                     self.tally.remind(request, rhythm)
@@ -113,6 +115,8 @@ class Parking:
                     self.rising -= 1
             else:
                 self._wake(request)
+        if self.tally is not None:
+            looks += self.tally.sheds(number)
         self.context += self._growth.at(number) if self._drafts else self.count
         self.windowed += self.rising
         return looks
@@ -178,7 +182,7 @@ class Parking:
             self.through.clear()
         self._growth.clear()
         if self.tally is not None:
-            self.tally.beat.clear()
+            self.tally.clear()
 
     def book(self, step: Step) -> None:
         """The step is decided: the parked ones are part of it, and who has become steady joins them."""

@@ -21,7 +21,7 @@ class Rhythm:
     __slots__ = (
         "early",
         "gives",
-        "keyed",
+        "gives_at",
         "last",
         "offset",
         "opens",
@@ -45,17 +45,17 @@ class Rhythm:
         self.shed_at = shed_at
         """The first step that gives some back."""
         self.sheds = sheds
-        """So many times they have to be given back at their very step, because they stay findable."""
-        self.keyed = False
-        """Each of these is kept: none is the next to be taken."""
+        """So many times these stay findable."""
+        self.gives_at = -1
+        """The first step in which they do not, while that is not counted yet."""
         self.tip = tip
         """Key of the last findable block."""
         self.offset = offset
         """Tokens that there is room for in a step, less the step's number."""
-        self.opens = False
-        """At `shed_at` all goes that only the prompt's tokens needed; what is given back from then on is known then."""
+        self.opens = -1
+        """The step in which all goes that only the prompt's tokens needed."""
         self.early = -1
-        """So many tokens have returned in the first of two steps in which that happens."""
+        """So many tokens have returned in the first of two such steps."""
         self.last = NEVER
         """The last step that it is part of."""
         self.rises_at = -1

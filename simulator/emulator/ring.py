@@ -15,8 +15,12 @@ class Run:
         """A lookup of any of the keys finds this run's block and not one with the same tokens elsewhere."""
         self.base = base
         """Place of its first block."""
-        self.before: Run = self
-        self.after: Run = self
+        self.before: Run = NOWHERE
+        self.after: Run = NOWHERE
+
+
+NOWHERE: Run = Run.__new__(Run)
+"""Beside a run that is not in the queue. Itself would be a circle, which only the collector takes apart."""
 
 
 def link(left: Run, run: Run) -> None:
@@ -29,4 +33,4 @@ def link(left: Run, run: Run) -> None:
 def unlink(run: Run) -> None:
     """Take it out."""
     run.before.after, run.after.before = run.after, run.before
-    run.before = run.after = run
+    run.before = run.after = NOWHERE

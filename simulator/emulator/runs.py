@@ -25,7 +25,6 @@ class RunPool(Owing):
             raise ValueError("a pool needs the null block and at least one more")
         self.count = count
         self.caching = caching
-        self.free_count = count - 1
         self._first: dict[int, int] = {}
         self._twins: dict[int, list[int]] = {}
         self._run: list[Run | None] = [None] * count
@@ -33,9 +32,11 @@ class RunPool(Owing):
         self._place = [0] * count
         """Where it stands; in a run one behind the other."""
         self._ring = Run([], [], 0, found=False)
+        self._ring.before = self._ring.after = self._ring
         """The free queue is a ring of runs through this empty one; the next to be taken is behind it."""
         link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
         super().__init__()
+        self._free = count - 1
 
     @property
     def usage(self) -> float:
@@ -138,7 +139,7 @@ class RunPool(Owing):
                 run, _ = self._cut(run, length)
             if not run.holders:
                 unlink(run)
-                self.free_count -= length
+                self._free -= length
             run.holders += 1
             at += length
 
@@ -147,7 +148,7 @@ class RunPool(Owing):
         if wanted > self.free_count:
             raise ValueError("the pool has fewer free blocks than were asked for")
         self._pay()
-        self.free_count -= wanted
+        self._free -= wanted
         taken, first, twins, runs = list[int](), self._first, self._twins, self._run
         while (left := wanted - len(taken)) > 0:
             part = (run := self._ring.after).blocks[: -left - 1 : -1]
@@ -200,13 +201,13 @@ class RunPool(Owing):
                 freed.append([run])
             kept = run
         if bare:
-            self.free_count += len(bare)
+            self._free += len(bare)
             link(self._ring, Run(bare[::-1], [], 0, found=False))
         for neighbours in freed:
             run = neighbours.pop()
             while neighbours:
                 run = self._join(run, neighbours.pop())
-            self.free_count += len(run.blocks)
+            self._free += len(run.blocks)
             link(self._ring.before, run)
 
     def cache(self, blocks: list[int], hashes: Sequence[int], at: int = 0, holders: int = 1) -> None:
@@ -253,20 +254,21 @@ class RunPool(Owing):
         if any((run := runs[block]) is not None and run.holders != 1 for block in keyed):
             self.release_from_end(keyed)
         else:
-            self.free_count += len(keyed)
+            self._free += len(keyed)
             self._late.append(keyed)
             self._owes = True
         return bare
 
     def _pay(self) -> None:
+        self.lagging()
         if not self._owes:
             return
         level, peak, late = self._level, self._peak, self._late
         self._owes, self._level, self._peak, self._late = False, 0, 0, []
-        self.free_count += level
+        self._free += level
         for blocks in late:
             # The queue is not so short that what is taken could be among these.
-            self.free_count -= len(blocks)
+            self._free -= len(blocks)
             self.release_from_end(blocks)
         spare = self._spare
         if peak:
@@ -277,7 +279,7 @@ class RunPool(Owing):
         if back:
             bare = spare[-back:]
             del spare[-back:]
-            self.free_count += back
+            self._free += back
             link(self._ring, Run(bare, [], 0, found=False))
 
     def reset(self) -> bool:

@@ -31,6 +31,11 @@ class Tally:
         """Who runs before this place has been part of the step being decided."""
         self._giving: list[tuple[Request, int, int]] = []
         """Who gives back blocks at equal distances from now on: from which step on and how many."""
+        self._shedding: dict[Request, Rhythm] = {}
+        """Who gives back blocks that stay findable; the pool asks for that when it is looked at."""
+        self._next = NEVER
+        """The first step not asked for that does."""
+        self._pool.lagging = self.catch_up
         self._kv.beat = self.beat
         self._kv.meets = self._meet
         self._pool.lender = self._repay
@@ -41,7 +46,7 @@ class Tally:
         """Whom step `number` has to come to, beside those awake; None where blocks are lacking."""
         moved = self.beat.members(number)
         if not moved:
-            return looks
+            return list(dict.fromkeys(looks))
         if looks or self._parking.awake:
             return list(dict.fromkeys([*looks, *moved]))
         net, peak = self.beat.sums(number)
@@ -53,7 +58,7 @@ class Tally:
     def books(self, number: int, given: dict[Request, int] | None) -> bool:
         """Whether there are blocks for step `number`, in which nobody is walked through; if so, they are counted."""
         net, peak = self.beat.sums_with(number, given) if given else self.beat.sums(number)
-        if peak > self._pool.free_count:
+        if peak > self._pool.surely_free and peak > self._pool.free_count:
             return False
         if net or peak:
             self._pool.ahead(net, peak)
@@ -73,7 +78,7 @@ class Tally:
             return False
         moved = beat.members(number).get(request)
         net = moved[1] - moved[0] if moved else 0
-        if rhythm.shed_at == number:
+        if rhythm.opens == number or (rhythm.sheds and rhythm.shed_at == number):
             self._shed(request, rhythm, number, later=False)
         if net > pool.free_count:
             return False
@@ -86,7 +91,7 @@ class Tally:
     @property
     def ample(self) -> bool:
         """No step can lack blocks, whatever the order of its events."""
-        return self._pool.free_count > self._most * len(self._scheduler.running)
+        return self._pool.surely_free > self._most * len(self._scheduler.running)
 
     def shed(self, requests: list[Request], number: int) -> dict[Request, int]:
         """In step `number`, in which nobody is walked through, these give back blocks that are not counted yet.
@@ -94,33 +99,78 @@ class Tally:
         How many of those have no key.
         """
         given: dict[Request, int] = {}
-        for request in sorted(requests, key=_order) if len(requests) > 1 else requests:
+        self.catch_up()
+        for request in sorted([*requests, *self.sheds(number)], key=_order):
             rhythm = request.rhythm
             assert rhythm is not None
             bare = self._shed(request, rhythm, number, later=True)
             if bare:
                 given[request] = bare
-            self.remind(request, rhythm)
+            if request.alarm < 0:
+                self.remind(request, rhythm)
         return given
 
     def _shed(self, request: Request, rhythm: Rhythm, number: int, *, later: bool) -> int:
         if rhythm.early >= 0:
             bare, rhythm.early = self._kv.shed(request, rhythm.early, later=later), -1
-            rhythm.shed_at += 1
+            rhythm.opens += 1
             return bare
         bare = self._kv.shed(request, number + rhythm.offset - self._depth, later=later)
-        if rhythm.opens:
-            self._kv.open(request, rhythm, number, self._depth)
+        if rhythm.opens == number:
+            rhythm.opens = -1
+            self._goes_on(request, rhythm, number, later=later)
         else:
             rhythm.sheds -= 1
-            rhythm.shed_at = number + self.beat.size
-        if not rhythm.sheds:
-            if later:
-                self._giving.append((request, rhythm.shed_at, rhythm.gives))
-            else:
-                self.beat.gives(request, rhythm.shed_at, rhythm.gives)
-            rhythm.shed_at = -1
+            rhythm.shed_at += self.beat.size
+            if not rhythm.sheds:
+                del self._shedding[request]
         return bare
+
+    def _goes_on(self, request: Request, rhythm: Rhythm, number: int, *, later: bool) -> None:
+        """From step `number` on it gives back blocks of its windows one by one; `later`: the step is not booked yet."""
+        size = self.beat.size
+        if rhythm.sheds:
+            self._shedding[request] = rhythm
+            self._next = min(self._next, rhythm.shed_at)
+        gives_at = rhythm.shed_at + rhythm.sheds * size
+        if gives_at > number + size:
+            rhythm.gives_at = gives_at
+        elif later:
+            self._giving.append((request, gives_at, rhythm.gives))
+        else:
+            self.beat.gives(request, gives_at, rhythm.gives)
+
+    def gives(self, request: Request, rhythm: Rhythm) -> None:
+        """From now on what it gives back is counted."""
+        self.beat.gives(request, rhythm.gives_at, rhythm.gives)
+        rhythm.gives_at = -1
+
+    def sheds(self, number: int) -> list[Request]:
+        """Who gives back blocks that stay findable in step `number`."""
+        return [one for one, rhythm in self._shedding.items() if rhythm.shed_at == number and number <= rhythm.last]
+
+    def catch_up(self) -> None:
+        """What stays findable is given back, as of the last step that was walked through, in the order of steps."""
+        steps = self._scheduler.counters.steps + (self._position == _BEHIND)
+        if self._next >= steps:
+            return
+        size, ahead, self._next = self.beat.size, self._depth, NEVER
+        due: list[tuple[int, int, list[list[int]]]] = []
+        for request, rhythm in list(self._shedding.items()):
+            stop = min(steps, rhythm.last + 1)
+            while rhythm.sheds and rhythm.shed_at < stop:
+                gone = self._kv.cast_off(request, rhythm.shed_at + rhythm.offset - ahead)
+                due.append((rhythm.shed_at, request.order, gone))
+                rhythm.shed_at += size
+                rhythm.sheds -= 1
+            if not rhythm.sheds:
+                del self._shedding[request]
+            elif rhythm.shed_at <= rhythm.last:
+                self._next = min(self._next, rhythm.shed_at)
+        due.sort()
+        for _, _, gone in due:
+            for blocks in gone:
+                self._pool.release_later(blocks)
 
     def passed(self) -> None:
         """The walk is over."""
@@ -146,9 +196,8 @@ class Tally:
         """From now on its blocks are only counted."""
         beat = self.beat
         beat.takes(request, rhythm.taken, rhythm.takes)
-        if rhythm.gives and not rhythm.sheds:
-            beat.gives(request, rhythm.shed_at, rhythm.gives)
-            rhythm.shed_at = -1
+        if rhythm.gives and rhythm.opens < 0:
+            self._goes_on(request, rhythm, self._scheduler.counters.steps - 1, later=False)
         if request.rising:
             rhythm.rises_at = self._window + 1 - rhythm.offset
         beat.stand(request, rhythm.tip, follows=self._kv.follows(request))
@@ -157,8 +206,9 @@ class Tally:
     def remind(self, request: Request, rhythm: Rhythm) -> None:
         """Wait for the next step in which something happens that is not counted."""
         number = request.wakes_at
-        if 0 <= rhythm.shed_at < number:
-            number = rhythm.shed_at
+        for at in (rhythm.opens, rhythm.gives_at):
+            if 0 <= at < number:
+                number = at
         if request.rising and rhythm.rises_at < number:
             number = rhythm.rises_at
         if number < NEVER:
@@ -176,12 +226,14 @@ class Tally:
         """Book the blocks of a request that were only counted; whether more of it is findable now."""
         rhythm, beat, kv = request.rhythm, self.beat, self._kv
         assert rhythm is not None
+        self.catch_up()
         self._parking.update(request)
         beat.move(request, rhythm.tip)
         main = self._room(request, rhythm)
         kv.catch_up(request, main, self._seen(rhythm, main), main + 1 - self._depth)
         before, rhythm.tip = rhythm.tip, kv.tip(request)
         if leaves:
+            self._shedding.pop(request, None)
             beat.leave(request)
             request.rhythm = None
         else:
@@ -195,6 +247,8 @@ class Tally:
         """
         rhythm, beat, kv = request.rhythm, self.beat, self._kv
         assert rhythm is not None
+        self.catch_up()
+        self._shedding.pop(request, None)
         beat.move(request, rhythm.tip)
         beat.leave(request)
         main, final = rhythm.last + rhythm.offset, request.known - 1
@@ -205,6 +259,12 @@ class Tally:
         if late:
             kv.cache(request, final)
         kv.free(request)
+
+    def clear(self) -> None:
+        """Nobody's blocks are counted any more."""
+        self.beat.clear()
+        self._shedding.clear()
+        self._next = NEVER
 
     def _meet(self, request: Request, known: int, full: int) -> None:
         """Blocks of a request are about to become findable: what those who were there before it have comes first."""
@@ -225,7 +285,7 @@ class Tally:
 
     def _seen(self, rhythm: Rhythm, main: int) -> int:
         """Tokens of which what only they needed was given back; none before that begins."""
-        return 0 if rhythm.opens else main - self._depth
+        return 0 if rhythm.opens >= 0 else main - self._depth
 
 
 def _order(request: Request) -> int:

@@ -72,7 +72,7 @@ class Through:
                 rhythm, leaves = request.rhythm, number >= request.wakes_at
                 if rhythm is None or (leaves and request.ends_at < 0):
                     return None
-                valid.append((request, not leaves and rhythm.shed_at == number))
+                valid.append((request, not leaves and rhythm.opens == number))
         shedding = [request for request, sheds in valid if sheds]
         if shedding and not self._tally.ample:
             return None
@@ -81,11 +81,15 @@ class Through:
             if number >= request.wakes_at:
                 self.leave(request)
                 continue
-            if request.rising and request.rhythm is not None and request.rhythm.rises_at == number:
+            rhythm = request.rhythm
+            assert rhythm is not None
+            if request.rising and rhythm.rises_at == number:
                 request.rising = False
                 parking.rising -= 1
-            if not sheds and request.rhythm is not None:
-                self._tally.remind(request, request.rhythm)
+            if rhythm.gives_at == number:
+                self._tally.gives(request, rhythm)
+            if not sheds:
+                self._tally.remind(request, rhythm)
         return shedding
 
     # One request.
