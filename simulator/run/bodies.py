@@ -178,6 +178,11 @@ class Bodies:
         self._threads[name] = held
         return held
 
+    def forget(self, front: str) -> None:
+        """Threads whose names begin so will ask no more."""
+        for name in [name for name in self._threads if name.startswith(front)]:
+            self._held -= self._threads.pop(name).size
+
     def _remember(self, held: _Thread) -> None:
         self._held += held.size
         while self._held > ROOM and len(self._threads) > 1:

@@ -232,6 +232,10 @@ class Direct:
     async def catch_up(self) -> None:
         """Nothing is left unread."""
 
+    def session_over(self, front: str) -> None:
+        """The ids of its requests begin so; none will come any more."""
+        self._bodies.forget(front)
+
     # The engine's side.
 
     def run(self, until: int | None) -> int | None:

@@ -190,6 +190,8 @@ class VirtualRun:
         def keep(event: ev.Event) -> None:
             if type(event) not in _UNCOUNTED:
                 happened.append(event)
+            if isinstance(event, ev.SessionEnd):
+                direct.session_over(f"{self.run_id}-{event.session}-")
 
         writer.subscribe(keep)
         for receiver in self._receivers:

@@ -52,6 +52,16 @@ def test_prompts_of_a_thread_that_grows_turns_back_and_branches():
         assert wanted.most == 5
 
 
+def test_nothing_is_kept_of_a_session_that_is_over():
+    read = bodies()
+    wanted = [read.read("/v1/completions", by_ids([[n, 2, 3] * 30]), f"r-s{n}-0") for n in (1, 11)]
+    read.forget("r-s1-")
+    assert list(read._threads) == ["r-s11-0"]
+    assert read._held == 90
+    again = read.read("/v1/completions", by_ids([[1, 2, 3] * 30]), "r-s1-0")
+    assert again.hashes == wanted[0].hashes != wanted[1].hashes
+
+
 def test_chat_prompts_are_hashed_up_to_where_they_differ():
     read, template = bodies(), Template(builtin())
     messages = [{"role": "system", "content": "You help. " * 90}]
