@@ -110,6 +110,9 @@ def _watch(follower: Follower | None, arguments: argparse.Namespace, first: Firs
         own_terminal()
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError("the viewer needs a terminal on stdin and stderr: use --svg FILE for a picture without one")
+    for name in ("COLUMNS", "LINES"):
+        # Exported ones would stand for the terminal's size, also after it has changed.
+        os.environ.pop(name, None)
     app = Viewer(
         follower,
         theme_for(os.environ, sys.stderr.encoding, arguments.theme),

@@ -13,6 +13,7 @@ from fake_run import Fake
 
 pytestmark = pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed")
 PATIENCE_S = 15.0
+MOUSE = ("mouse_any_flag", "mouse_all_flag", "mouse_standard_flag", "mouse_button_flag", "mouse_sgr_flag")
 
 
 class Pane:
@@ -28,7 +29,7 @@ class Pane:
     def start(self, folder: Path, *flags: str) -> None:
         path = os.pathsep.join(p for p in sys.path if p)
         command = f"PYTHONPATH='{path}' {sys.executable} -m windtunnel.tui {folder} {' '.join(flags)}"
-        shell = f"echo before; {command}; echo \"ended with $?\"; stty -a | grep -o ' -\\?icanon'; exec sleep 60"
+        shell = f"export COLUMNS=70 LINES=20; echo before; {command}; echo \"ended with $?\"; stty -a | grep -o ' -\\?icanon'; exec sleep 60"
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", shell)
 
     def shows(self, text: str) -> bool:
@@ -39,6 +40,25 @@ class Pane:
                 return True
             time.sleep(0.05)
         return False
+
+    def told(self, name: str) -> str:
+        """What tmux knows of the pane: `alternate_on`, `cursor_flag`, ..."""
+        return self.tmux("display-message", "-p", f"#{{{name}}}").strip()
+
+    def restored(self) -> None:
+        """The terminal is what it was: main screen, cursor, no mouse, plain text, lines read as lines."""
+        assert self.shows("before")
+        assert self.shows(" icanon")
+        assert self.told("alternate_on") == "0"
+        assert self.told("cursor_flag") == "1"
+        assert {self.told(name) for name in MOUSE} == {"0"}
+        line = next(line for line in self.tmux("capture-pane", "-p", "-e").splitlines() if "ended with" in line)
+        assert "\x1b" not in line
+
+    def click(self, column: int, row: int) -> None:
+        """A press and a release of the left button; from 0."""
+        for letter in "Mm":
+            self.tmux("send-keys", "-H", *(f"{b:x}" for b in f"\x1b[<0;{column + 1};{row + 1}{letter}".encode()))
 
     def viewer(self) -> int:
         """Process id of the viewer: the child of the pane's shell."""
@@ -70,16 +90,58 @@ def test_stop_and_detach(pane: Pane, live: Path, keys: list[str], code: int) -> 
     pane.tmux("resize-window", "-x", "80", "-y", "24")
     pane.tmux("send-keys", keys[1])
     assert pane.shows(f"ended with {code}")
-    # The terminal is what it was: the main screen, and lines read as lines.
-    assert pane.shows("before")
-    assert pane.shows(" icanon")
+    pane.restored()
 
 
-@pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("HUP", 129)])
+@pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("HUP", 129), ("INT", 130)])
 def test_a_signal_puts_the_terminal_back(pane: Pane, live: Path, signal: str, code: int) -> None:
     pane.start(live, "--mode", "watch")
     assert pane.shows("8 agents")
+    assert pane.told("alternate_on") == "1"
+    assert "1" in {pane.told(name) for name in MOUSE}
     subprocess.run(["kill", f"-{signal}", str(pane.viewer())], check=True)
     assert pane.shows(f"ended with {code}")
-    assert pane.shows("before")
-    assert pane.shows(" icanon")
+    pane.restored()
+
+
+def test_a_terminal_that_is_closed_ends_the_viewer(pane: Pane, live: Path) -> None:
+    pane.start(live, "--mode", "watch")
+    assert pane.shows("8 agents")
+    viewer = pane.viewer()
+    pane.tmux("kill-session")
+    end = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{viewer}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{viewer}").exists()
+
+
+def test_sizes_the_mouse_and_the_keys_of_a_real_terminal(pane: Pane, tmp_path: Path) -> None:
+    # Of a run that is over: beside a live one the viewer is nice, and slow where cores are short.
+    pane.start(Fake(8, 30.0).write(tmp_path / "run", summary=True), "--mode", "view")
+    assert pane.shows("8 agents")
+    for size in ((60, 20), (39, 10), (200, 50), (100, 30)):
+        pane.tmux("resize-window", "-x", str(size[0]), "-y", str(size[1]))
+        assert pane.shows("too small" if size[0] < 40 else "8 agents"), size
+    rows = pane.tmux("capture-pane", "-p").splitlines()
+    fourth = next(i for i, line in enumerate(rows) if line.lstrip().startswith("04 "))
+    pane.click(10, fourth)
+    pane.click(10, fourth)
+    assert pane.shows("agent 04")
+    pane.tmux("send-keys", "Escape")
+    assert pane.shows("05 ")
+    pane.tmux("send-keys", "C-p")
+    assert pane.shows("type to filter")
+    pane.tmux("send-keys", "-l", "light")
+    assert pane.shows("1 of ")
+    pane.tmux("send-keys", "Enter")
+    assert pane.shows("theme light")
+    pane.tmux("send-keys", "q")
+    assert pane.shows("ended with 0")
+    pane.restored()
+
+
+def test_without_a_terminal_it_says_so(live: Path, pane: Pane) -> None:
+    pane.start(live, "< /dev/null")
+    assert pane.shows("needs a terminal")
+    assert pane.shows("ended with 2")
+    pane.restored()
