@@ -56,11 +56,12 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
         (7, hits(view, width, glyphs)),
         (8, preempted),
         (4, _pair("accept", tenths(engine.accepted, glyphs.none), 3) if engine.accepted is not None else ()),
-        (4, gpu(engine, width)),
+        (4, gpu(engine)),
+        (3, memory(engine, width)),
     ]
     slow = (view.lag_p99_ms or 0) > 5 or bool(view.blocked)
     return spread(
-        left, [(9 if slow else 5, lag_part(view, glyphs, width < 176))], width, "   " if width >= 176 else "  "
+        left, [(9 if slow else 5, lag_part(view, glyphs, width < 176))], width, "   " if width >= 220 else "  "
     )
 
 
@@ -83,17 +84,20 @@ def hits(view: View, width: int, glyphs: Glyphs) -> Line:
     return line
 
 
-def gpu(engine: Engine, width: int) -> Line:
-    """Load, power and memory, as far as they are known."""
-    used, total = engine.memory, engine.memory_total
-    memory = "" if used is None else f"{gigabytes(used)} of {gigabytes(total)} GB" if total else f"{gigabytes(used)} GB"
-    parts = (
-        (percent(engine.gpu) if engine.gpu is not None else "", 4),
-        (f"{engine.power_w:.0f} W" if engine.power_w is not None else "", 5),
-        (memory if width >= 132 else "", 0),
-    )
-    shown = "  ".join(f"{text:>{size}}" for text, size in parts if text)
+def gpu(engine: Engine) -> Line:
+    """Load and power, as far as they are known."""
+    load = f"{percent(engine.gpu):>4}" if engine.gpu is not None else ""
+    power = f"{engine.power_w:>3.0f} W" if engine.power_w is not None else ""
+    shown = "  ".join(text for text in (load, power) if text)
     return (("GPU ", "dim"), (shown, "text")) if shown else ()
+
+
+def memory(engine: Engine, width: int) -> Line:
+    """Of all GPUs."""
+    if engine.memory is None:
+        return ()
+    total = f" of {gigabytes(engine.memory_total)}" if engine.memory_total else ""
+    return (("memory " if width >= 176 else "mem ", "dim"), (f"{gigabytes(engine.memory):>3}{total} GB", "text"))
 
 
 def _pair(name: str, value: str, width: int, tone: str = "") -> Line:

@@ -112,9 +112,9 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
 
 def _way(share: float, width: int, glyphs: Glyphs) -> Line:
     """How far the run is, where there is room for a bar."""
-    if width < 132:
+    if width < 150:
         return ()
-    full, rest = bar(share, 10 if width < 160 else 20, glyphs)
+    full, rest = bar(share, 10 if width < 176 else 20, glyphs)
     return ((full, "good"), (rest, "rule"), ("  ", ""))
 
 
