@@ -257,7 +257,8 @@ class Viewer(App[int]):
         """All agents over time; the cursor's lane is the agent that was looked at."""
         if isinstance(self.screen, FleetScreen | AgentScreen):
             at = self.screen.agent if isinstance(self.screen, AgentScreen) else self.fleet.table.cursor
-            screen = TimelineScreen(self.look, at)
+            moment = self.screen.moment if isinstance(self.screen, AgentScreen) else None
+            screen = TimelineScreen(self.look, at, moment)
             screen.view = self.view
             self._push(screen)
 

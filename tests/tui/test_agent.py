@@ -238,6 +238,15 @@ async def test_it_opens_at_the_timelines_time(folder: Path, follow: Open, failin
         assert all(t.start > at for t in later)
 
 
+async def test_the_timeline_is_opened_at_the_turn_that_is_looked_at(folder: Path, follow: Open) -> None:
+    async with opened(follow(folder, at_s=45.0), 5) as (app, pilot, screen):
+        await pilot.press("t")
+        assert (app.screen.scope.agent, app.screen.scope.cursor) == (5, None)
+        await pilot.press("t", "comma", "comma", "t")
+        turn = screen.story.turns[screen.frame.shown]
+        assert (app.screen.scope.agent, app.screen.scope.cursor) == (5, turn.start)
+
+
 async def test_other_agents_by_keys(folder: Path, follow: Open) -> None:
     async with opened(follow(folder, at_s=45.0), 0) as (_, pilot, screen):
         for key, agent in (("right", 1), ("l", 2), ("tab", 3), ("left", 2), ("h", 1), ("left", 0), ("left", 31)):

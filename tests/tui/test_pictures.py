@@ -128,7 +128,11 @@ def telling(trace: Trace) -> Story:
             parts=PARTS,
         ),
         Turn(**{**_fields(turn(0)), "thread": 2, "turn": 1, "start": 10_000, "end": 14_000}, parts=PARTS[1:]),
-        Turn(**{**_fields(turn(1)), "thread": 1, "turn": 2, "call": 2, "start": 15_000, "end": 17_000}, parts=PARTS, waits=BASH),
+        Turn(
+            **{**_fields(turn(1)), "thread": 1, "turn": 2, "call": 2, "start": 15_000, "end": 17_000},
+            parts=PARTS,
+            waits=BASH,
+        ),
         turn(1, start=20_000, done=False, tail="The importer drops the last li", completion=12, pinned=300),
     )
     written = {

@@ -229,6 +229,15 @@ class AgentScreen(Screen[None]):
     def _inner(width: int) -> int:
         return width - (SIDE if width >= 160 else 0)
 
+    @property
+    def moment(self) -> int | None:
+        """When the turn began that is looked at; None while the present is followed."""
+        if self.story is None or self.frame is None or self.frame.shown is None:
+            return None
+        if self.spot == Spot() and not (self.story.over and self.story.number < self.story.sessions):
+            return None
+        return self.story.turns[self.frame.shown].start
+
     def on_mount(self) -> None:
         self.draw()
 

@@ -49,13 +49,13 @@ class TimelineScreen(Screen[None]):
     AUTO_FOCUS = ""
     DEFAULT_CSS = "TimelineScreen Lines { height: 1fr; }"
 
-    def __init__(self, look: Theme, agent: int = 0) -> None:
+    def __init__(self, look: Theme, agent: int = 0, cursor: int | None = None) -> None:
         super().__init__()
         self.look = look
         self.body = Lines(look, id="timeline")
         self.view = View()
         self.aside: Line = ()
-        self.scope = Scope(agent=agent)
+        self.scope = Scope(agent=agent, cursor=cursor)
         self.frame: Frame | None = None
         self.window: Window | None = None
         self.stage: tuple[Ending | None, bool, bool] = None, False, False
