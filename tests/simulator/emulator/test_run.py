@@ -1,5 +1,6 @@
 """Running lazily, with undisturbed requests parked, gives exactly what walking through every step gives."""
 
+import gc
 from collections import Counter
 from collections.abc import Callable
 from copy import deepcopy
@@ -212,3 +213,44 @@ def test_running_lazily_finds_what_requests_in_flight_have_in_common(grouped: bo
         assert expected["counters"].hits > 1000
         seen += counts
     assert grouped or seen["preempted"] > 0
+
+
+def test_an_answer_is_decided_without_a_walk_between_its_prompt_and_its_end() -> None:
+    """Two steps are decided one by one for each of these, and one when an idle engine begins; the rest is foreseen."""
+    limits = Limits(groups=GROUPED[0], num_gpu_blocks=4000, max_model_len=4000, window=128)
+    core = Core(Scheduler(limits), Pace(), lazy=True)
+    walked, schedule = [], core.scheduler.schedule
+
+    def counted() -> Any:
+        walked.append(core.scheduler.counters.steps)
+        return schedule()
+
+    core.scheduler.schedule = counted  # type: ignore[method-assign]
+    asks = [Request(str(i), np.full(500, i, dtype=np.uint32), Said(1000 * i), 300, block_size=16) for i in range(4)]
+    for i, request in enumerate(asks):
+        core.submit(request, 1000 * i)
+    over: list[Request] = []
+    while core.due is not None:
+        over += core.run(FAR)
+    assert over == asks
+    assert core.scheduler.counters.steps > 300
+    assert len(walked) <= 6
+    given = core.collect(asks[0])
+    assert len(given.ends) == sum(given.counts) == 300
+    assert list(given.ends) == sorted(given.ends)
+
+
+def test_what_was_cached_and_evicted_is_not_left_to_the_collector() -> None:
+    rng = np.random.default_rng(0)
+    core = Core(Scheduler(Limits(groups=GROUPED[0], num_gpu_blocks=200, window=128)), Pace(), lazy=True)
+    gc.collect()
+    gc.disable()
+    try:
+        for i in range(30):
+            prompt = rng.integers(0, 1000, size=700).astype(np.uint32)
+            core.submit(Request(str(i), prompt, Said(0), 100, block_size=16), core.due or 0)
+            while core.due is not None:
+                core.run(FAR)
+        assert gc.collect() == 0
+    finally:
+        gc.enable()
