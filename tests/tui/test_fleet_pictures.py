@@ -8,6 +8,7 @@ from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.view import View
 
 CONDITIONS = ("starting", "running", "many", "failures", "finished", "invalid", "died")
+SHOWN = CONDITIONS[:-1]
 LOOKS = {
     "": Theme(),
     "-plain": Theme(colour=False),
@@ -16,7 +17,8 @@ LOOKS = {
     "-okabe-ito": Theme(palette="okabe-ito"),
 }
 PICTURES = [
-    *((condition, "", size) for condition in CONDITIONS for size in SIZES),
+    *((condition, "", size) for condition in SHOWN for size in SIZES),
+    ("died", "", (120, 40)),
     *(("running", look, size) for look in ("-plain", "-ascii") for size in SIZES),
     *(("running", look, (120, 40)) for look in ("-light", "-okabe-ito")),
     ("finished", "-plain", (120, 40)),
