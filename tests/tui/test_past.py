@@ -199,6 +199,14 @@ def test_the_list_as_text_and_as_data(root: Path) -> None:
     assert f'"path":"{root / "newest"}"' in as_data(entries)
 
 
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_an_emulated_run_says_so_at_every_width(root: Path, width: int) -> None:
+    frame = compose_runs(tuple(known(root).values()), Choice(), "runs", width, 30, WALL, Theme())
+    rows = [plain(line) for line in frame.lines[2:12]]
+    assert all("emu" in row for row in rows if "● valid" in row)
+    assert sum("● valid" in row for row in rows) == 4
+
+
 def test_an_experiment_is_at_work_while_its_process_is_there(tmp_path: Path) -> None:
     import os
 

@@ -57,6 +57,7 @@ GAP = 2
 MODEL, FOLDER = 28, 60
 """The most that these columns take of what is left over."""
 DATE = 12
+EMULATED = "emu "
 
 
 def against_width(width: int) -> int:
@@ -210,8 +211,14 @@ def row_line(
         line.append((cut(f"  {rest}", max(0, room - cells(line[-1:])), glyphs.ellipsis), "dim"))  # type: ignore[arg-type]
         return tuple(line)
     still = past.valid is False or past.kind == "recording" or past.condition == "died"
+    told = any(column.name == "engine" for column in spec)
     for column in spec:
-        shown = pad(column.text(past, glyphs), column.width, column.right, glyphs.ellipsis)
+        size = column.width
+        if column.name == "model" and past.emulated and not told:
+            # Without a column for it, it is said all the same: nothing of such a run was measured.
+            line.append((EMULATED, "warn"))
+            size -= len(EMULATED)
+        shown = pad(column.text(past, glyphs), size, column.right, glyphs.ellipsis)
         line.append((shown, _tone(column.name, past, shown, glyphs, still=still)))
         line.append((" " * GAP, ""))
     if against is not None:
