@@ -18,7 +18,12 @@ def chunks_of(raw: RawStream, parsed: Parsed, *, packed: bool = False) -> ev.Chu
     """
     if raw.t_sent is None or not parsed.chunk_t:
         return ev.Chunks()
-    times = (np.array(parsed.chunk_t, dtype=np.int64) - raw.t_sent) // 1000
+    came = parsed.chunk_t
+    if isinstance(came, array) and came.typecode == "q":
+        times = np.frombuffer(came, dtype=np.int64)
+    else:
+        times = np.array(came, dtype=np.int64)
+    times = (times - raw.t_sent) // 1000
     times[1:] = times[1:] - times[:-1]
     if packed:
         counts = parsed.chunk_n

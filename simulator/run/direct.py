@@ -6,7 +6,6 @@ virtual clock's time: between two of the client's timers they are computed in on
 """
 
 import asyncio
-from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import cast
@@ -75,7 +74,7 @@ class Stream:
         if request is None or wanted is None:
             return Parsed()
         given = self._core.collect(request)
-        times, counts = array("q", given.ends), given.counts
+        times, counts = given.ends, given.counts
         ask, options, tokens = wanted.ask, wanted.ask.stream_options, len(request.output)
         ended = request.finished is not None and self.raw.failure is None
         usage = options is not None and bool(options.include_usage)
