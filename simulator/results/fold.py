@@ -313,6 +313,7 @@ class Fold:
         self.calls["started"] += 1
         agent = self._agent(event.agent)
         self._change(agent, agent.call_start, event)
+        self.held.call_start(event)
 
     def _call_end(self, event: CallEnd) -> None:
         self._count(event.t)
@@ -325,11 +326,8 @@ class Fold:
         self._ended_output += of_call.output_tokens(event) or 0
         self._ended_prompt += of_call.prompt_tokens(event) or 0
         if event.failure is not None and not event.cut:
-            self._fail(
-                Failure(
-                    event.t, event.agent, event.session, event.thread, event.call, event.failure, event.detail or ""
-                )
-            )
+            place = event.t, event.agent, event.session, event.thread, event.call
+            self._fail(Failure(*place, event.failure, event.detail or ""))
         if self._last_progress is None:
             self._credit_whole(event)
         self.trust.call_end(event, self.window)

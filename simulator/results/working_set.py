@@ -4,27 +4,47 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from windtunnel.agents.events import CallEnd, Event, SessionEnd
+from windtunnel.agents.events import CallEnd, CallStart, Event, SessionEnd
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 
 
 class WorkingSet:
-    """`tokens` is the context of every live session's threads, as of their last completed call."""
+    """`tokens` is the context of every live session's threads: from a call's start on the prompt that it should have,
+    from its end on the prompt that it had and what was generated.
+    """
 
     def __init__(self) -> None:
         self.tokens = 0
         self._held: dict[str, dict[int, int]] = {}
         """Session to thread to tokens."""
+        self._unknown: set[tuple[str, int]] = set()
+
+    @property
+    def known(self) -> bool:
+        """Whether every thread that has sent a call has a context: a recording learns a prompt's length at its end."""
+        return not self._unknown
+
+    def call_start(self, event: CallStart) -> int:
+        """The change in tokens."""
+        if event.expected_prompt_tokens > 0:
+            return self._set(event.session, event.thread, event.expected_prompt_tokens)
+        if not self._held.get(event.session, {}).get(event.thread):
+            self._unknown.add((event.session, event.thread))
+        return 0
 
     def call_end(self, event: CallEnd) -> int:
         """The change in tokens; 0 where the call was not completed."""
+        self._unknown.discard((event.session, event.thread))
         if not of_call.completed(event):
             return 0
         context = (of_call.prompt_tokens(event) or event.expected_prompt_tokens) + (event.completion_tokens or 0)
-        threads = self._held.setdefault(event.session, {})
-        change = context - threads.get(event.thread, 0)
-        threads[event.thread] = context
+        return self._set(event.session, event.thread, context)
+
+    def _set(self, session: str, thread: int, context: int) -> int:
+        threads = self._held.setdefault(session, {})
+        change = context - threads.get(thread, 0)
+        threads[thread] = context
         self.tokens += change
         return change
 
@@ -39,7 +59,10 @@ def working_set(events: Iterable[Event], length: float, bins: int) -> list[tuple
     steps: list[tuple[int, int]] = []
     held = WorkingSet()
     for event in events:
-        if isinstance(event, CallEnd):
+        if isinstance(event, CallStart):
+            if change := held.call_start(event):
+                steps.append((event.t, change))
+        elif isinstance(event, CallEnd):
             if change := held.call_end(event):
                 steps.append((of_call.ended_ns(event), change))
         elif isinstance(event, SessionEnd) and (change := held.session_end(event)):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from windtunnel.agents.events import CallEnd, Phase, RunStart, SessionEnd, SessionStart
+from windtunnel.agents.events import CallEnd, CallStart, Phase, RunStart, SessionEnd, SessionStart
 from windtunnel.simulator.results.fold import STATES, Fold
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.working_set import working_set
@@ -86,6 +86,43 @@ def test_the_working_set_is_the_reports_at_every_moment() -> None:
     for second in (3, 6, 8, 9, 11, 12, 13, 15):
         assert seen[second] == held[second], second
     assert (seen[3], seen[9], seen[12], seen[15]) == (1100, 2200, 0, 1100)
+
+
+def starts(t, prompt, session="a", thread=0, call=0):
+    return CallStart(
+        t=t * NS,
+        agent=0,
+        session=session,
+        thread=thread,
+        call=call,
+        turn=1,
+        turns=9,
+        request_id=f"{session}{thread}{call}",
+        t_intended=t * NS,
+        expected_prompt_tokens=prompt,
+    )
+
+
+def test_the_working_set_counts_a_call_from_its_start() -> None:
+    """Four contexts that do not fit are four times the cache at once, not when the first of them has been answered."""
+    fold = Fold()
+    events = [begin(1), starts(1, 900), starts(2, 400, thread=1), begin(2, "b"), starts(2, 5000, "b"), ended(4, 1)]
+    fold.apply_all(events[:5])
+    assert fold.held.tokens == 900 + 400 + 5000
+    fold.apply(events[5])
+    assert fold.held.tokens == 1100 + 400 + 5000
+    assert working_set(events, 4.0, 4) == [(0.0, 0.0), (1.0, 900.0), (2.0, 6300.0), (3.0, 6300.0), (4.0, 6500.0)]
+
+
+def test_the_working_set_is_not_known_while_a_first_call_does_not_tell_its_length() -> None:
+    fold = Fold()
+    fold.apply_all([begin(1), starts(1, 0)])
+    assert not fold.held.known
+    fold.apply(ended(3, 1))
+    assert fold.held.known
+    fold.apply(starts(4, 0, call=1))
+    assert fold.held.known
+    assert fold.held.tokens == 1100
 
 
 def test_agents_in_each_state_over_time_make_up_all_the_time_of_all_agents(busy) -> None:
