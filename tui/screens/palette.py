@@ -118,6 +118,8 @@ class PaletteScreen(ModalScreen[Command]):
             body.append(filled(((" nothing is called that", "dim"),), width))
         body += [filled((), width)] * (room + 2 - len(body))
         count = f"{len(found)} of {len(self.all)}, " if len(found) < len(self.all) else ""
+        if len(found) > room:
+            count = f"{self.top + 1}-{self.top + room} of {len(found)}, "
         lines = boxed(body, width, "commands", f"{count}enter runs, escape closes", self.look.glyphs)
         box = self.body
         box.styles.width, box.styles.height = width + 4, len(lines)
