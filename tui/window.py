@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import IN_FLIGHT, Agent
-from windtunnel.simulator.results.lanes import MS, RANK, Cells, mark_failures, paint
+from windtunnel.simulator.results.lanes import MS, RANK, Cells, mark_failures, paint_lanes
 from windtunnel.tui.view import Engine, View
 
 LADDER_MS = (
@@ -126,11 +126,7 @@ class Painter:
             kept = self._cells[:, first - self._first : min(last, self._final) - self._first]
         begin = first + kept.shape[1]
         lanes = [agent.lane for agent in fold.agents]
-        found = [
-            lane.within(begin * step, last * step, now, seen(agent))
-            for lane, agent in zip(lanes, fold.agents, strict=True)
-        ]
-        fresh = paint(found, begin * step, step, last - begin)
+        fresh = paint_lanes(lanes, map(seen, fold.agents), now, begin * step, step, last - begin)
         mark_failures(fresh, lanes, begin * step, step)
         cells = np.concatenate([kept, fresh], axis=1)
         settled = min((lane.settled(now) for lane in lanes), default=now)

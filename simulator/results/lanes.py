@@ -6,7 +6,9 @@ events that end them; what is still going on is added when somebody looks. Where
 """
 
 from array import array
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,18 +147,8 @@ class Lane:
 
         `seen`: how far calls under way are, by thread: rank of their state, and since when.
         """
-        # Later stretches end later, but for a little: those that ended long before `start` are not looked at.
-        low, high = 0, len(self._ends)
-        while low < high:
-            middle = (low + high) // 2
-            if self._ends[middle] <= start - _LATE_MS:
-                low = middle + 1
-            else:
-                high = middle
-        parts = self._starts[low:], self._ends[low:], self._marks[low:]
-        for begin, stop, mark in self._going_on(now, seen or {}):
-            for part, value in zip(parts, (begin, stop, mark), strict=True):
-                part.append(value)
+        parts = array("I"), array("I"), array("H")
+        self.tell(start, now, seen or {}, *parts)
         if not parts[0]:
             return _NOTHING, _NOTHING, _NOTHING
         starts, ends, marks = (np.frombuffer(part, dtype=part.typecode).astype(np.int64) for part in parts)
@@ -164,6 +156,26 @@ class Lane:
         if thread is not None:
             chosen &= marks // 16 == thread
         return starts[chosen], ends[chosen], marks[chosen] % 16
+
+    def tell(
+        self,
+        start: int,
+        now: int,
+        seen: Mapping[int, tuple[int, int]],
+        starts: "array[int]",
+        ends: "array[int]",
+        marks: "array[int]",
+    ) -> None:
+        """Adds the stretches that may reach beyond `start`, and what goes on, to what is given."""
+        # Later stretches end later, but for a little: those that ended long before `start` are not looked at.
+        low = bisect_right(self._ends, start - _LATE_MS)
+        starts.extend(self._starts[low:])
+        ends.extend(self._ends[low:])
+        marks.extend(self._marks[low:])
+        for begin, stop, mark in self._going_on(now, seen):
+            starts.append(begin)
+            ends.append(stop)
+            marks.append(mark)
 
     def _going_on(self, now: int, seen: Mapping[int, tuple[int, int]]) -> Iterable[tuple[int, int, int]]:
         if self._last:
@@ -205,31 +217,85 @@ def read(events: Iterable[Event]) -> list[Lane]:
 
 def paint(found: Sequence[Stretches], start: int, step: int, columns: int) -> Cells:
     """The state of each agent in each column: what it did longest. `step`: ms of a column."""
-    span = step * columns
-    shift = [np.full(len(s[0]), place * span) for place, s in enumerate(found)]
-    if not found or not sum(map(len, shift)):
+    lengths = [len(starts) for starts, _, _ in found]
+    if not sum(lengths):
         return np.zeros((len(found), columns), dtype=np.int8)
-    offset = np.concatenate(shift)
-    begins = np.clip(np.concatenate([s[0] for s in found]) - start, 0, span) + offset
-    ends = np.clip(np.concatenate([s[1] for s in found]) - start, 0, span) + offset
-    ranks = np.concatenate([s[2] for s in found])
-    # All agents lie one behind the other on one axis, cut wherever anything begins or ends and at each column.
-    cells = len(found) * columns
-    cuts = np.unique(np.concatenate([begins, ends, np.arange(cells + 1) * step]))
-    first, last = np.searchsorted(cuts, begins), np.searchsorted(cuts, ends)
-    top = np.zeros(len(cuts) - 1, dtype=np.int64)
-    for rank in np.unique(ranks):
+    starts, ends, ranks = (np.concatenate(part) for part in zip(*found, strict=True))
+    return _painted(
+        np.repeat(np.arange(len(found)), lengths), starts, ends, ranks, Grid(len(found), start, step, columns)
+    )
+
+
+def paint_lanes(
+    lanes: Sequence[Lane], seen: Iterable[Mapping[int, tuple[int, int]]], now: int, start: int, step: int, columns: int
+) -> Cells:
+    """The same of lanes as they are at `now`, all of them at once: a screen cannot wait for each. `seen`: by lane."""
+    starts, ends, marks, owners = array("I"), array("I"), array("H"), array("I")
+    for number, (lane, under_way) in enumerate(zip(lanes, seen, strict=True)):
+        before = len(starts)
+        lane.tell(start, now, under_way, starts, ends, marks)
+        owners.extend([number] * (len(starts) - before))
+    if not starts:
+        return np.zeros((len(lanes), columns), dtype=np.int8)
+    numbers = (np.frombuffer(part, dtype=part.typecode).astype(np.int64) for part in (owners, starts, ends, marks))
+    rows, begins, stops, held = numbers
+    chosen = (stops > start) & (begins < start + step * columns)
+    grid = Grid(len(lanes), start, step, columns)
+    return _painted(rows[chosen], begins[chosen], stops[chosen], held[chosen] % 16, grid)
+
+
+class Grid(NamedTuple):
+    """So many rows of columns of `step` ms from `start` on."""
+
+    rows: int
+    start: int
+    step: int
+    columns: int
+
+
+def _painted(rows: Numbers, starts: Numbers, ends: Numbers, ranks: Numbers, grid: Grid) -> Cells:
+    """All agents lie one behind the other on one axis, cut wherever anything begins or ends."""
+    step, span, cells = grid.step, grid.step * grid.columns, grid.rows * grid.columns
+    begins = np.clip(starts - grid.start, 0, span) + rows * span
+    stops = np.clip(ends - grid.start, 0, span) + rows * span
+    cuts = np.unique(np.concatenate([begins, stops]))
+    first, last = np.searchsorted(cuts, begins), np.searchsorted(cuts, stops)
+    top = np.zeros(max(0, len(cuts) - 1), dtype=np.int64)
+    for rank in range(1, len(STATES)):
         mine = ranks == rank
         held = np.bincount(first[mine], minlength=len(cuts)) - np.bincount(last[mine], minlength=len(cuts))
         top[np.cumsum(held[:-1]) > 0] = rank
-    share = np.bincount(
-        cuts[:-1] // step * len(STATES) + top, weights=np.diff(cuts), minlength=cells * len(STATES)
-    ).reshape(cells, len(STATES))
-    share[:, 0] = 0
-    longest = len(STATES) - 1 - np.argmax(share[:, ::-1], axis=1)
-    longest[share.max(axis=1) == 0] = 0
-    cells_of: Cells = longest.astype(np.int8).reshape(len(found), columns)
-    return cells_of
+    some = top > 0
+    a, b, top = cuts[:-1][some], cuts[1:][some], top[some]
+    # What lies over whole columns needs no weighing.
+    low, high = -(-a // step), b // step
+    over = high > low
+    steps = np.zeros(cells + 1, dtype=np.int64)
+    steps[low[over]] += top[over]
+    steps[high[over]] -= top[over]
+    out = np.cumsum(steps[:-1]).astype(np.int8)
+    _weigh(out, a, b, top, step)
+    return out.reshape(grid.rows, grid.columns)
+
+
+def _weigh(out: NDArray[np.int8], a: Numbers, b: Numbers, top: Numbers, step: int) -> None:
+    """Of columns that something covers in part, the longest; of equal ones the later in `STATES`."""
+    head = a % step > 0
+    tail = (b % step > 0) & ((b // step > a // step) | ~head)
+    columns = np.concatenate([a[head] // step, b[tail] // step])
+    if not len(columns):
+        return
+    length = np.concatenate(
+        [
+            np.minimum(b[head], (a[head] // step + 1) * step) - a[head],
+            b[tail] - np.maximum(a[tail], b[tail] // step * step),
+        ]
+    )
+    states = np.concatenate([top[head], top[tail]])
+    touched, place = np.unique(columns, return_inverse=True)
+    size = len(touched) * len(STATES)
+    share = np.bincount(place * len(STATES) + states, weights=length, minlength=size).reshape(-1, len(STATES))
+    out[touched] = len(STATES) - 1 - np.argmax(share[:, ::-1], axis=1)
 
 
 def mark_failures(cells: Cells, lanes: Sequence[Lane], start: int, step: int) -> None:
