@@ -47,7 +47,7 @@ def cells(ranks: bytes, glyphs: Glyphs, colour: bool, cursor: int | None = None)
     at = 0
     for rank, run in groupby(ranks):
         state = STATES[rank]
-        length = sum(1 for _ in run)
+        length = len(list(run))
         text, style = drawn[state] * length, tone(state, colour)
         if cursor is not None and at <= cursor < at + length:
             before = cursor - at
