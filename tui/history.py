@@ -1,5 +1,6 @@
 """The past of a run for its graphs: taken from the fold once for every step of its history, not at every look."""
 
+from windtunnel.agents.events import AgentState
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.tui.view import STACK, History
 
@@ -35,5 +36,15 @@ def history_of(fold: Fold, *, ended: bool) -> History:
         missed=tuple(series.shares("missed", "known_prompt")[:n]),
         kv=rates("kv"),
         held=rates("held"),
-        states=tuple(zip(*(rates(state) for state in STACK), strict=True)) if n else (),
+        states=tuple(zip(*_states({state: rates(state) for state in STACK}, rates("queued")), strict=True))
+        if n
+        else (),
     )
+
+
+def _states(seen: dict[AgentState, tuple[float, ...]], waiting: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """Agents in each state of `STACK`, those without a token as queued as far as the engine said that requests wait."""
+    moved = [min(prefill, n) for prefill, n in zip(seen["prefill"], waiting, strict=True)]
+    seen["prefill"] = tuple(n - m for n, m in zip(seen["prefill"], moved, strict=True))
+    seen["queue"] = tuple(n + m for n, m in zip(seen["queue"], moved, strict=True))
+    return [seen[state] for state in STACK]

@@ -1,6 +1,5 @@
 """From the fold to what is drawn: one frozen `View`, with names made short and ages worked out."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,21 +9,19 @@ from windtunnel.agents.events import CallStart, Event, WaitStart
 from windtunnel.simulator.results.emulation import Emulation, bar_of, of_run
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
-from windtunnel.simulator.results.fold import Row as FoldRow
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.tui.figures import clock, seconds, tenths, whole
 from windtunnel.tui.history import history_of
-from windtunnel.tui.view import Doing, Ending, Engine, History, Row, View
+from windtunnel.tui.rows import in_engine_queue, row_of
+from windtunnel.tui.view import Ending, Engine, History, View
 
 N = TypeVar("N", int, float)
 NS = 1_000_000_000
 RATE_S = 5.0
 """Speeds are of the last seconds: long enough to stand still, short enough to show a change."""
-AGE_STEP_S = 0.5
 GUESS_FROM = 0.1
 """Of the sessions or calls wanted; before so many have ended, their pace tells no end."""
-BUSY = frozenset({"queue", "prefill", "decode"})
 
 
 class Plans:
@@ -102,6 +99,7 @@ def view_of(
     expected = fold.cache.shown.expected_share
     lag = fold.trust.lag_p99_s
     live = ending is None
+    queued = in_engine_queue(fold.agents, latest, now) if live else frozenset()
     goal = _goal(head, fold)
     left = _left(head, fold, goal)
     note = fold.phase_note or (fold.notes[-1].text if fold.notes else "")
@@ -152,7 +150,7 @@ def view_of(
         engine=Engine(
             kv_usage=latest.kv_usage if latest else None,
             kv_tokens=head.engine.kv_tokens,
-            held=float(fold.held.tokens) if live else _held_in_window(fold),
+            held=_held_now(fold) if live else _held_in_window(fold),
             running=latest.running if latest else None,
             waiting=latest.waiting if latest else None,
             hit_ratio=engine.hit_ratio,
@@ -164,7 +162,7 @@ def view_of(
             power_w=_sum([g.power_w for g in gpus]),
         ),
         history=history if history is not None else history_of(fold, ended=not live),
-        rows=tuple(row_of(row, plans, now, ended=ending is not None) for row in fold.rows),
+        rows=tuple(row_of(row, plans, now, ended=not live, queued=row.agent in queued) for row in fold.rows),
     )
     return view if summary is None else _concluded(view, summary)
 
@@ -185,6 +183,13 @@ def _left(head: View, fold: Fold, goal: tuple[int, int, str] | None) -> tuple[fl
     if goal is None or fold.ended or goal[0] < GUESS_FROM * goal[1] or goal[0] >= goal[1]:
         return None, True
     return fold.elapsed_s / goal[0] * (goal[1] - goal[0]), False
+
+
+def _held_now(fold: Fold) -> float | None:
+    """The report's working set, and beyond it what the calls in flight have generated; None while a context that
+    belongs to it is not known.
+    """
+    return float(fold.held.tokens + sum(agent.live_tokens for agent in fold.agents)) if fold.held.known else None
 
 
 def _held_in_window(fold: Fold) -> float | None:
@@ -254,74 +259,12 @@ def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
         ("TPOT p50 / p90", spread(summary.tpot_s, "ms", 1000)),
         ("sessions", whole(summary.agents))
         if recording
-        else ("sessions/h", tenths(summary.session_equivalents_per_hour)),
+        else ("session equiv./h", tenths(summary.session_equivalents_per_hour)),
         ("calls", f"{whole(summary.calls)} ({summary.failed_calls} failed, {summary.calls_cut} cut)"),
         ("output tokens", whole(summary.output_tokens)),
         ("prompt tokens", whole(summary.prompt_tokens)),
         ("window", clock(summary.window_s)),
     )
-
-
-def row_of(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Row:
-    call = plans.calls.get((row.agent, row.thread))
-    waiting_for_first = row.state in {"queue", "prefill"} and call is not None and not ended
-    return Row(
-        agent=row.agent,
-        state=row.state,
-        title=row.title,
-        session=row.session,
-        trace=row.trace,
-        copy=row.copy,
-        thread=row.thread,
-        turn=row.turn,
-        turns=row.turns,
-        context=row.context_tokens or None,
-        cached=row.cached_share,
-        missed=row.missed_cache,
-        miss_cause=row.miss_cause,
-        ttft_s=_age((now - call.t_intended) / NS) if waiting_for_first and call is not None else row.ttft_s,
-        ttft_open=waiting_for_first,
-        rate=row.tok_s if row.state == "decode" and not ended else None,
-        exact=row.exact,
-        rates=row.trend,
-        subagents=max(0, row.live_threads - 1),
-        doing=_doing(row, plans, now, ended=ended),
-    )
-
-
-def _doing(row: FoldRow, plans: Plans, now: int, *, ended: bool) -> Doing:
-    key = row.agent, row.thread
-    if row.state in BUSY:
-        call = plans.calls.get(key)
-        pinned = call.pinned_tokens or None if call is not None else None
-        if row.state == "decode":
-            return Doing(tokens=row.call_tokens, pinned=pinned, tail=row.tail)
-        prompt = call.expected_prompt_tokens if call is not None else 0
-        new = prompt - (call.expected_cached_tokens or 0) if call is not None else 0
-        return Doing(text=f"{whole(new)} new tokens" if new > 0 else "")
-    if row.state in {"tool", "wait"}:
-        wait = plans.waits.get(key)
-        if wait is None or (row.state == "wait" and not row.wait_cause):
-            return Doing(label="between calls", elapsed_s=None)
-        label = row.tool if row.state == "tool" else _cause(row.wait_cause)
-        return Doing(
-            label=label,
-            elapsed_s=None if ended else _age(row.waited_s(now)),
-            planned_s=row.wait_planned_s,
-            recorded_s=wait.recorded_s,
-        )
-    if row.state == "failed":
-        return Doing(text=row.failure.replace("_", " "))
-    return Doing(text="finished" if row.state == "done" else "")
-
-
-def _age(seconds: float) -> float:
-    """In steps that an eye can follow; a row whose age did not take one is not drawn again."""
-    return max(0.0, math.floor(seconds / AGE_STEP_S) * AGE_STEP_S)
-
-
-def _cause(cause: str) -> str:
-    return {"subagent": "for sub-agents", "start": "to start", "rate": "rate cap"}.get(cause, cause)
 
 
 def _short(source: str) -> str:

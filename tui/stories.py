@@ -19,7 +19,8 @@ from windtunnel.traces.breakers import Break
 from windtunnel.traces.culprits import CULPRITS
 from windtunnel.traces.model import Trace
 from windtunnel.tui.alone import times
-from windtunnel.tui.snapshot import BUSY, Plans
+from windtunnel.tui.rows import BUSY
+from windtunnel.tui.snapshot import Plans
 from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, ThreadLane, Turn
 from windtunnel.tui.view import Row, View

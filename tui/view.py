@@ -48,18 +48,26 @@ class Row(Struct, frozen=True):
     context: int | None = None
     """Tokens of the last prompt and what was generated on top of it."""
     cached: float | None = None
+    cached_old: bool = False
+    """A call is in flight: what it found in the cache is told at its end, and the figure is the one's before."""
     missed: bool = False
     """The last call missed much of the prefix it should have hit."""
     miss_cause: str = ""
     ttft_s: float | None = None
     """Of the last call; while one has no first token yet, how long it has waited for it."""
     ttft_open: bool = False
+    ttft_about: bool = False
+    """Of the call being decoded, worked out from what was seen of it four times a second: shown with ~."""
     rate: float | None = None
     """Output tokens/s of the call being decoded; None when there is none."""
     exact: bool = True
     """False: the tokens of the call, and with them its rate, are an estimate, shown with ~."""
     rates: tuple[float, ...] = ()
     """Output tokens/s of the last calls, oldest first."""
+    slow: float | None = None
+    """The session's calls so far, seconds in all here over seconds in all when they were recorded."""
+    call_s: float | None = None
+    """Mean length of the session's calls so far."""
     subagents: int = 0
     """Threads beside the main one with a request in flight or waiting."""
     doing: Doing = Doing()

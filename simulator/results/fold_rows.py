@@ -16,6 +16,8 @@ KEPT_CALLS = 128
 KEPT_MOST, KEPT_IN_ALL = 2048, 1 << 15
 KEPT_TREND = 12
 KEPT_SESSIONS = 64
+LOOK_NS = NS // 4
+"""Between two progress events."""
 
 BUSY: frozenset[AgentState] = frozenset({"decode", "prefill", "tool", "queue", "wait"})
 IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
@@ -54,8 +56,20 @@ class Activity(Struct):
     planned_s: float | None = None
     recorded_s: float | None = None
     request_id: str = ""
+    first_t: int | None = None
+    """When its first token came, worked out from the first two looks at it."""
     marks: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=6))
     """Recent (t, tokens), for the speed."""
+
+    def mark(self, t: int, tokens: int) -> None:
+        """Generating, and so far as of this look; the first token came between the first look and the one before."""
+        if self.first_t is None:
+            self.first_t = t
+        elif len(self.marks) == 1:
+            t0, n0 = self.marks[0]
+            if tokens > n0 > 0:
+                self.first_t = t0 - min(LOOK_NS, (n0 - 1) * (t - t0) // (tokens - n0))
+        self.marks.append((t, tokens))
 
     def tok_s(self) -> float | None:
         if len(self.marks) < 2:
@@ -94,6 +108,8 @@ class Row(Struct):
     miss_cause: str = ""
     ttft_s: float | None = None
     """Of the latest ended call."""
+    first_t: int | None = None
+    """About when the running call's first token came, ns since the origin; None before that."""
     tok_s: float | None = None
     """Now; None while nothing is generated."""
     call_tokens: int = 0
@@ -107,6 +123,11 @@ class Row(Struct):
     tail: str = ""
     failure: str = ""
     """Why the latest session failed."""
+    timed_calls: int = 0
+    spent_s: float = 0.0
+    """Length of this session's completed calls in all; the two below are of those whose recorded length is known."""
+    paired_s: float = 0.0
+    recorded_s: float = 0.0
     sessions_done: int = 0
     sessions_failed: int = 0
     trend: tuple[float, ...] = ()
@@ -155,6 +176,10 @@ class Agent:
     def live_tokens(self) -> int:
         """Output tokens of the calls in flight."""
         return sum(activity.tokens for activity in self.activities.values())
+
+    def sent(self) -> list[tuple[int, int]]:
+        """(when, thread) of the calls sent that have no token yet."""
+        return [(a.since, a.thread) for a in self.activities.values() if a.state == "prefill"]
 
     def failed_call(self, reason: str | None) -> bool:
         """Whether a call of this session failed with this reason."""
@@ -226,7 +251,7 @@ class Agent:
         if state in IN_FLIGHT:
             activity.tokens, activity.exact, activity.tail = seen.tokens, seen.exact, seen.tail
             if state == "decode":
-                activity.marks.append((t, seen.tokens))
+                activity.mark(t, seen.tokens)
             self._stale = True
         return True
 
@@ -238,7 +263,7 @@ class Agent:
         if seen.state != activity.state and seen.state in IN_FLIGHT:
             activity.state, activity.since = seen.state, t
         if activity.state == "decode":
-            activity.marks.append((t, seen.tokens))
+            activity.mark(t, seen.tokens)
         self.settle(t)
 
     def would_change(self, thread: int, call: int, state: AgentState) -> bool:
@@ -295,6 +320,12 @@ class Agent:
         row = self._row
         if event.failure is None and not event.cut:
             row.calls_done += 1
+            if line.e2e_s is not None:
+                row.timed_calls += 1
+                row.spent_s += line.e2e_s
+                if line.recorded_latency_s:
+                    row.paired_s += line.e2e_s
+                    row.recorded_s += line.recorded_latency_s
         if line.ttft_s is not None:
             row.ttft_s = line.ttft_s
         if event.cached_tokens is not None and event.prompt_tokens:
@@ -324,7 +355,7 @@ class Agent:
             self.in_flight = 0
             if row.state in BUSY:
                 row.state, row.since_t = "wait", t
-            row.tok_s, row.call_tokens, row.exact, row.tail = None, 0, True, ""
+            row.tok_s, row.call_tokens, row.exact, row.tail, row.first_t = None, 0, True, "", None
             row.tool, row.wait_cause, row.wait_planned_s = "", "", None
             return
         row.state, row.since_t, row.thread = shown.state, shown.since, shown.thread
@@ -332,7 +363,7 @@ class Agent:
         counts = self._counts.get(shown.thread)
         if counts is not None:
             row.turn, row.turns = counts
-        row.call_tokens, row.exact, row.tail = shown.tokens, shown.exact, shown.tail
+        row.call_tokens, row.exact, row.tail, row.first_t = shown.tokens, shown.exact, shown.tail, shown.first_t
         if shown.state in IN_FLIGHT:
             row.context_tokens = shown.prompt + shown.tokens
             row.tok_s = shown.tok_s() if shown.state == "decode" else None

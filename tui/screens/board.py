@@ -147,7 +147,7 @@ def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: S
     top = max(0, min(table.top, position, len(order) - room))
     top = max(top, position - room + 1)
     shown = order[top : top + room]
-    spec = columns(width, max(view.agents, len(view.rows)))
+    spec = columns(width, max(view.agents, len(view.rows)), table.sort)
     right = _aside(view, table, top, len(shown), len(order))
     lines = [*above, head(spec, table.sort, table.backwards, width, look.glyphs, right)]
     first = len(lines)

@@ -13,10 +13,12 @@ from windtunnel.tui.view import Row
 from windtunnel.tui.widgets.compose import cells, cut, filled, pad
 from windtunnel.tui.widgets.plot import bar, trend
 
-SORTS = ("agent", "state", "session", "turn", "context", "cached", "ttft", "rate")
+SORTS = ("agent", "state", "session", "turn", "context", "cached", "ttft", "rate", "slow")
 """What `s` goes through; the names of the columns' keys."""
 LEAST_DOING = 10
 """Cells below which nothing is said of what an agent does."""
+SLOW = 1.5
+"""Times as long as recorded, from which on an agent stands out."""
 QUIET: frozenset[AgentState] = frozenset({"done", "idle", "cut"})
 
 
@@ -30,25 +32,40 @@ class Columns(Struct, frozen=True):
     cached: int
     ttft: int
     rate: int
+    slow: int
     trend: int
     gap: int
 
 
-def columns(width: int, agents: int) -> Columns:
+def columns(width: int, agents: int, sort: str = "") -> Columns:
+    """`sort`: on a narrow screen what is sorted by takes the place of what is said last."""
     number = max(2, len(str(agents)))
     if width < 100:
         session = max(10, width - 66)
-        return Columns(number=number, session=session, bar=4, context=5, cached=4, ttft=5, rate=5, trend=0, gap=1)
+        return Columns(
+            number=number,
+            session=session,
+            bar=4,
+            context=5,
+            cached=4,
+            ttft=5,
+            rate=5,
+            slow=6 * (sort == "slow"),
+            trend=0,
+            gap=1,
+        )
     wide = width >= 150
+    told = width >= 116
     return Columns(
         number=number,
-        session=32 if wide else 22 if width >= 112 else 16,
-        bar=12 if wide else 8,
+        session=32 if wide else 20 if told else 16,
+        bar=12 if wide else 6 if told else 8,
         context=7,
         cached=5,
         ttft=6,
         rate=6,
-        trend=12 if wide else 8 if width >= 112 else 0,
+        slow=6 if told or sort == "slow" else 0,
+        trend=12 if wide else 8 if told else 0,
         gap=2,
     )
 
@@ -66,6 +83,7 @@ def _key(sort: str) -> Callable[[Row], Any]:
         "cached": lambda r: (r.cached is None, r.cached or 0.0),
         "ttft": lambda r: missing_last(r.ttft_s),
         "rate": lambda r: missing_last(r.rate),
+        "slow": lambda r: (missing_last(r.slow), missing_last(r.call_s)),
     }
     return keys[sort]
 
@@ -87,6 +105,7 @@ def _names(columns: Columns) -> list[tuple[str, str, int, bool]]:
         ("hit" if narrow else "cached", "cached", columns.cached + 1, True),
         ("TTFT" if narrow else "TTFT s", "ttft", columns.ttft, True),
         ("tok/s", "rate", columns.rate, True),
+        *([("vs rec", "slow", columns.slow, True)] if columns.slow else []),
     ]
 
 
@@ -137,7 +156,7 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
     turns = f"{row.turn}/{row.turns}" if row.turns else str(row.turn or glyphs.none)
     about = "" if row.exact else "~"
     # A call's first figures are grey once it is over; what is being waited for takes the state's colour.
-    ttft = "prefill" if row.ttft_open else ("text" if row.state == "decode" else soft)
+    ttft = "prefill" if row.ttft_open else ("text" if row.ttft_about else soft)
     rate = about + tenths(row.rate, glyphs.none) if row.rate is not None else glyphs.none
     pieces: list[tuple[str, str]] = [
         (f" {row.agent + 1:>0{columns.number}}{gap}", soft),
@@ -149,17 +168,35 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
         (f"{count(row.context, glyphs.none):>{columns.context}}{gap}", text if row.context is not None else "faint"),
         (
             f"{percent(row.cached, glyphs.none):>{columns.cached}}",
-            "warn bold" if row.missed and not quiet else text if row.cached is not None else "faint",
+            soft if row.cached_old else "warn bold" if row.missed and not quiet else text,
         ),
-        (f"{'!' if row.missed else ' '}{gap}", "warn bold" if not quiet else "faint"),
-        (f"{seconds(row.ttft_s, glyphs.none):>{columns.ttft}}{gap}", ttft if row.ttft_s is not None else "faint"),
+        (f"{'!' if row.missed else ' '}{gap}", "warn bold" if not quiet and not row.cached_old else soft),
+        (f"{first_token(row, columns.ttft, glyphs)}{gap}", ttft if row.ttft_s is not None else "faint"),
         (f"{rate:>{columns.rate}}{gap}", "decode" if row.rate is not None else "faint"),
     ]
+    if columns.slow:
+        tone = "warn" if row.slow is not None and row.slow > SLOW and not quiet else soft
+        pieces.append((f"{against_recorded(row, glyphs):>{columns.slow}}{gap}", tone))
     if columns.trend:
         pieces.append((trend(row.rates, columns.trend, glyphs.levels) + gap, "rule" if quiet else "fill-trend"))
     room = width - cells(tuple(pieces)) - 1
     now = doing(row, room, glyphs) if room >= LEAST_DOING else ()
     return (*pieces, *(((text, "faint") for text, _ in now) if still and row.state != "failed" else now))
+
+
+def first_token(row: Row, width: int, glyphs: Glyphs) -> str:
+    """The time to the first token, with ~ where it was worked out; a decimal less where that does not fit."""
+    if not row.ttft_about or row.ttft_s is None:
+        return f"{seconds(row.ttft_s, glyphs.none):>{width}}"
+    text = f"~{seconds(row.ttft_s)}"
+    return f"{text if len(text) <= width else f'~{row.ttft_s:.1f}':>{width}}"
+
+
+def against_recorded(row: Row, glyphs: Glyphs) -> str:
+    """`1.4x` as long as recorded; seconds a call where that is not known."""
+    if row.slow is not None:
+        return f"{row.slow:.1f}x" if row.slow < 99.95 else f"{row.slow:,.0f}x"
+    return glyphs.none if row.call_s is None else f"{row.call_s:.1f} s"
 
 
 def doing(row: Row, width: int, glyphs: Glyphs) -> Line:
