@@ -21,7 +21,7 @@ LADDER_MS = (
     *(60_000, 120_000, 300_000, 600_000, 1_200_000, 1_800_000, 3_600_000),
 )
 """Lengths that a column can have, by zooming."""
-COARSE = (1.0, 2.0, 5.0, 10.0)
+COARSE = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
 FINE = (1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
 """Lengths with which a run is made to fit, times a power of ten; one that grows changes them seldom."""
 
@@ -75,6 +75,8 @@ class Window(Struct, frozen=True):
     kv: tuple[float | None, ...] = ()
     moment: Moment = Moment()
     """At the cursor."""
+    told: bool = False
+    """How long calls were in the engine's queue: else that is part of their prefill."""
 
 
 def seen(agent: Agent) -> dict[int, tuple[int, int]]:
@@ -107,13 +109,14 @@ class Painter:
             out=_rates(fold, "output", place.start, place.step / 2, 2 * place.columns),
             kv=_rates(fold, "kv", place.start, float(place.step), place.columns),
             moment=self._moment(fold, view, place, now, cursor),
+            told=any(agent.lane.told for agent in fold.agents),
         )
 
     def _moment(self, fold: Fold, view: View, place: Place, now: int, cursor: int | None) -> Moment:
         if cursor is None and view.ending is None:
             return _now(view)
         at = cursor if cursor is not None else max(fold.started_t // MS, now - 1)
-        return moment(fold, at // place.step * place.step, place.step)
+        return moment(fold, at // place.step * place.step, place.step, last=cursor is None)
 
     def cells(self, fold: Fold, place: Place, now: int) -> Cells:
         """Agents x columns."""
@@ -159,11 +162,12 @@ def _reached(fold: Fold, name: str) -> tuple[int, int]:
     return low, high // fold.series.step_ns * fold.series.step_ns
 
 
-def moment(fold: Fold, start: int, step: int) -> Moment:
-    """One column, from `start` on; both in ms."""
+def moment(fold: Fold, start: int, step: int, *, last: bool = False) -> Moment:
+    """One column, from `start` on; both in ms. `last`: of each figure the latest column in which it is known."""
 
     def one(name: str) -> float | None:
-        return _rates(fold, name, start, step, 1)[0]
+        known = (_reached(fold, name)[1] - 1) // MS // step * step if last else start
+        return _rates(fold, name, max(0, min(start, known)), step, 1)[0]
 
     told = fold.engine.latest is not None and fold.engine.latest.preemptions is not None
     grown = fold.series.amounts("preempted", [start * MS, (start + step) * MS])[0] if len(fold.series) else 0.0

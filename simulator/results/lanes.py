@@ -52,7 +52,7 @@ Cells = NDArray[np.int8]
 class Lane:
     """One agent. Times are ms since the origin."""
 
-    __slots__ = ("_ends", "_last", "_marks", "_open", "_since", "_starts", "failures")
+    __slots__ = ("_ends", "_last", "_marks", "_open", "_since", "_starts", "failures", "told")
 
     def __init__(self) -> None:
         self._starts, self._ends = array("I"), array("I")
@@ -60,6 +60,8 @@ class Lane:
         """Thread and rank, as 16 * thread + rank."""
         self.failures = array("I")
         """When calls and sessions failed."""
+        self.told = False
+        """The server says how long calls are in its queue; else that is part of their prefill."""
         self._open: dict[int, tuple[int, int]] = {}
         """Thread to (rank, start) of what it does now."""
         self._last, self._since = 0, 0
@@ -105,8 +107,12 @@ class Lane:
         thread, end = event.thread, of_call.ended_ns(event) // MS
         sent = end if event.t_sent is None else event.t_sent // MS
         first = end if event.t_first is None else event.t_first // MS
-        self._add(thread, _QUEUE, event.t_intended // MS, sent)
-        self._add(thread, _PREFILL, sent, first)
+        admitted = sent
+        if event.queued_s is not None:
+            self.told = True
+            admitted = min(first, sent + round(event.queued_s * 1000))
+        self._add(thread, _QUEUE, event.t_intended // MS, admitted)
+        self._add(thread, _PREFILL, admitted, first)
         self._add(thread, _DECODE, first, end)
         if event.failure is not None and not event.cut:
             self.failures.append(end)

@@ -17,7 +17,7 @@ from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.timeline import TimelineScreen
-from windtunnel.tui.screens.timeline_frame import Scope, compose_timeline, place_of
+from windtunnel.tui.screens.timeline_frame import Scope, compose_timeline, place_of, planned
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, level
@@ -45,7 +45,10 @@ def window(*lanes: str, step: int = 1000, now: int | None = None, **more: object
 def test_a_run_that_grows_is_shown_whole_and_rescaled_seldom() -> None:
     steps = [fitting(0, t, 96, over=False) for t in range(0, 400_000, 1000)]
     assert all(step * 96 > t for step, t in zip(steps, range(0, 400_000, 1000), strict=True))
-    assert sorted(set(steps)) == [50, 100, 200, 500, 1000, 2000, 5000]
+    assert sorted(set(steps)) == [50, 70, 100, 150, 200, 300, 500, 700, 1000, 1500, 2000, 3000, 5000]
+    assert all(step * 96 <= 1.7 * t for step, t in zip(steps[10:], range(10_000, 400_000, 1000), strict=True)), (
+        "not half empty"
+    )
     # One that is over fills the screen.
     assert fitting(0, 148_000, 96, over=True) == 1600
     assert latest(0, 148_000, 1600, 96) == 0
@@ -56,7 +59,7 @@ def test_the_window_ends_with_now_until_one_looks_back() -> None:
     assert (following.start, following.end) == (141_000, 201_000)
     assert place_of(Scope(step=1000), 0, 200_900, 60, over=False) == following, "columns do not slide"
     assert place_of(Scope(step=1000, start=12_345), 0, 200_300, 60, over=False).start == 12_000
-    assert place_of(Scope(), 0, 30_000, 60, over=False) == Place(0, 1000, 60)
+    assert place_of(Scope(), 0, 30_000, 60, over=False) == Place(0, 700, 60)
 
 
 def test_zooming_goes_along_a_ladder_from_wherever_one_is() -> None:
@@ -131,7 +134,7 @@ def test_the_strip_says_what_the_engine_did_at_the_cursor() -> None:
     lines = drawn(window("dddd", moment=m), Scope(cursor=2000), (160, 24))
     strip = " ".join(lines[1].split())
     assert "at 0:02 1,834 tok/s KV" in strip
-    assert "78% running 17 queue 2.5 preempted +3 in flight 19.4 tool 8 wait 4.6" in strip
+    assert "78% running 17 waiting 2.5 preempted +3 in flight 19.4 tool 8 wait 4.6" in strip
     assert " ".join(lines[-2].split()).startswith("agent 01 ▶ decode")
 
 
@@ -143,12 +146,55 @@ def test_at_the_end_that_is_said_and_states_are_the_agents_own() -> None:
 
 
 def test_rows_of_several_agents_are_said_to_be_that() -> None:
-    lines = drawn(window(*["dd"] * 5, *["tt"] * 6, *["ff", *["dd"] * 10] * 10), size=(120, 23))
-    assert any(line.startswith(" 9 agents a row, most") for line in lines)
+    w = window(*["dd"] * 5, *["tt"] * 6, *["ff", *["dd"] * 10] * 10)
+    lines = drawn(w, size=(120, 23))
+    assert any(line.startswith(" 9 a row: what most do") for line in lines)
+    assert any(line.startswith(" 9 a row: what most of them do") for line in drawn(w, size=(160, 23)))
+    assert " 9 a row" in drawn(w, size=(80, 23))
     assert any(line.lstrip().startswith("1-9 ") and line.endswith("DD") for line in lines)
     assert any(line.lstrip().startswith("10-18 ") and line.endswith("xx") for line in lines), "one failure is seen"
-    shared = [line[:8] for line in drawn(window(*["dd"] * 31), size=(120, 24)) if line.endswith("DD")]
-    assert (shared[0], shared[-1]) == ("   1-2 ·", "    31 ·"), "one that is left over stands in line"
+    shared = [line[:8] for line in drawn(window(*["dd"] * 33), size=(120, 24)) if line.endswith("DD")]
+    assert (shared[0], shared[-1]) == ("   1-3 ·", " 31-33 ·")
+    shared = [line[:8] for line in drawn(window(*["dd"] * 34), size=(120, 24)) if line.endswith("DD")]
+    assert shared[-1] == "    34 ·", "one that is left over stands in line"
+
+
+@pytest.mark.parametrize(
+    ("agents", "height", "tall", "rows", "apart"),
+    [
+        (32, 40, 2, 32, 1),  # the main use: each agent has its lane
+        (32, 39, 1, 32, 1),  # the graph makes room for the last one
+        (32, 24, 2, 16, 1),  # the other half is a page away
+        (33, 24, 4, 11, 1),  # three a row
+        (256, 70, 12, 52, 1),  # five a row; what is left is the graph's
+        (16, 24, 2, 16, 1),
+        (16, 50, 10, 16, 2),
+        (8, 24, 2, 8, 2),
+        (1, 24, 4, 1, 2),
+    ],
+)
+def test_lanes_come_first_then_the_graph(agents: int, height: int, tall: int, rows: int, apart: int) -> None:
+    plan = planned(agents, height, None)
+    assert (plan.tall, min(plan.room, len(plan.rows)), plan.apart) == (tall, rows, apart)
+    assert tall + rows * apart + 6 <= height
+    frame = compose_timeline(View(), window(*["dd"] * agents), Scope(), 120, height, Theme())
+    assert (len(frame.rows), frame.apart, len(frame.lines)) == (rows, apart, height)
+
+
+def test_rows_are_shared_or_not_as_was_asked() -> None:
+    assert [len(row) for row in planned(32, 24, False).rows] == [2] * 16
+    assert len(planned(256, 24, True).rows) == 256
+    few = window(*["dd"] * 8)
+    assert "one a row" not in drawn(few)[-1] + drawn(few, Scope(alone=False))[-1], "nothing to choose"
+    many = window(*["dd"] * 32)
+    assert "l together" in drawn(many, size=(120, 24))[-1]
+    assert "l one a row" in drawn(many, Scope(alone=False), size=(120, 24))[-1]
+
+
+def test_what_cannot_be_told_from_prefill_is_said() -> None:
+    assert "prefill (and the engine's queue)" in drawn(window("pp"), size=(160, 24))[-2]
+    assert "(and the" not in drawn(window("pp", told=True), size=(160, 24))[-2]
+    assert "(and the" not in drawn(window("pp"), size=(80, 24))[-2]
 
 
 def test_one_row_each_scrolls_with_the_cursor() -> None:
@@ -201,6 +247,19 @@ def test_the_engine_at_a_moment_is_what_its_events_say(folder: Path, follow: Ope
     total = [follower.window(Place(0, 1000, 60), t * 1000).moment.preempted or 0 for t in range(60)]
     first, last = samples[0].preemptions, samples[59].preemptions
     assert sum(total) == (last or 0) - (first or 0) > 0
+
+
+def test_at_the_end_the_last_known_figures_stand_there(folder: Path, follow: Open) -> None:
+    """The last column is of the time after the last scrape."""
+    follower = follow(folder)
+    while follower.poll().reading:
+        pass
+    for columns in (40, 71, 96, 168):
+        began, now = follower.span()
+        place = place_of(Scope(), began, now, columns, over=True)
+        m = follower.window(place, None).moment
+        assert None not in (m.out, m.kv, m.running, m.waiting, m.in_flight)
+        assert place.column(now) >= 0.85 * columns, "the axis ends with the run"
 
 
 @asynccontextmanager
@@ -290,8 +349,11 @@ async def test_the_cursors_lane_and_opening_it_at_its_time(folder: Path, follow:
         await pilot.press("pageup")
         assert screen.scope.agent < 31
         await pilot.press("l")
+        assert screen.frame.shared
+        assert len(screen.frame.rows[0]) == 2
+        await pilot.press("l")
         assert all(len(r) == 1 for r in screen.frame.rows)
-        await pilot.press("l", "comma", "comma", "enter")
+        await pilot.press("comma", "comma", "enter")
         assert isinstance(app.screen, AgentScreen)
         assert app.screen.agent == screen.scope.agent
         assert app.screen.at == screen.scope.cursor

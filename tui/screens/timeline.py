@@ -175,7 +175,8 @@ class TimelineScreen(Screen[None]):
         self.action_agent(by * max(1, shown - 1))
 
     def action_alone(self) -> None:
-        self._change(alone=not self.scope.alone)
+        """Rows that every agent has anyway cannot be shared: there it waits for more agents."""
+        self._change(alone=self.frame is None or self.frame.shared)
 
     def action_open(self) -> None:
         if self.window is not None and self.window.cells:

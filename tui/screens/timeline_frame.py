@@ -1,5 +1,6 @@
 """The timeline's lines: what every agent did when, under what the engine did, with a cursor in time."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import cast
 
@@ -19,6 +20,11 @@ from windtunnel.tui.widgets.plot import braille_rows, gauge
 from windtunnel.tui.window import Place, Window, fitting, latest
 
 WIDE, MIDDLE = 150, 100
+FIXED = 6
+"""Lines that are neither graph nor lanes."""
+LEAST_GRAPH, MOST_GRAPH = 2, 14
+SAID = 132
+"""Width from which on the legend has room to say what cannot be told apart."""
 
 
 class Scope(Struct, frozen=True):
@@ -32,8 +38,8 @@ class Scope(Struct, frozen=True):
     """None: now."""
     agent: int = 0
     """Under the cursor."""
-    alone: bool = False
-    """Each agent has its own row, even where not all of them are seen then."""
+    alone: bool | None = None
+    """Each agent has its own row, even where not all of them are seen then. None: where two screens show them all."""
     top: int = 0
     """First row that is shown."""
 
@@ -52,6 +58,8 @@ class Frame(Struct, frozen=True):
     rows: tuple[range, ...]
     """Agents of each shown row."""
     scope: Scope
+    shared: bool = False
+    """Rows stand for several agents."""
 
 
 def label_width(width: int, agents: int) -> int:
@@ -70,9 +78,31 @@ def place_of(scope: Scope, began: int, now: int, columns: int, *, over: bool) ->
     return Place(max(0, scope.start) // step * step, step, columns)
 
 
-def graph_rows(height: int, agents: int) -> int:
-    """Two at least; more where every lane has its place anyway, up to a fifth of the screen."""
-    return max(2, min(height - 6 - 2 * max(agents, 4), height // 5, 10))
+class Plan(Struct, frozen=True):
+    """How a screen's lines are given away."""
+
+    tall: int
+    """Of the graph."""
+    rows: tuple[range, ...]
+    """Agents of each row, those that do not fit as well."""
+    apart: int
+    room: int
+    """Rows that are seen."""
+
+
+def planned(agents: int, height: int, alone: bool | None) -> Plan:
+    """Every agent has its own row; the graph makes room for that. Only more than twice the rows share them."""
+    room = height - FIXED - LEAST_GRAPH
+    if agents == room + 1:
+        room = agents
+    room = max(1, room)
+    own = agents <= 2 * room if alone is None else alone
+    rows = grouped(agents, agents if own else room) if agents else []
+    apart = 2 if 2 * max(len(rows), 4) <= room else 1
+    shown = min(len(rows), room)
+    spare = height - FIXED - (2 * max(shown, 4) if apart == 2 else shown)
+    tall = max(1, height - FIXED - room, min(spare, height // 5, MOST_GRAPH))
+    return Plan(tall, tuple(rows), apart, min(room, max(1, (height - FIXED - tall) // apart)))
 
 
 def compose_timeline(
@@ -83,25 +113,24 @@ def compose_timeline(
     left = label_width(width, len(window.cells))
     cursor = None if scope.cursor is None else place.column(scope.cursor)
     lines: list[Line] = [title_line(view, width, glyphs), _moment_line(view, window, scope, width, look)]
-    agents = max(len(window.cells), 1)
-    tall = graph_rows(height, agents)
-    lines += [(*label, *_crossed(picture, cursor, glyphs.axis)) for label, picture in _engine(window, left, tall, look)]
-    room = max(1, height - len(lines) - 3)
-    apart = 2 if agents * 2 <= room else 1
-    rows = grouped(agents, agents if scope.alone else room) if window.cells else []
+    plan = planned(len(window.cells), height, scope.alone)
+    engine = _engine(window, left, plan.tall, look)
+    lines += [(*label, *_crossed(picture, cursor, glyphs.axis)) for label, picture in engine]
+    rows, room, apart = plan.rows, plan.room, plan.apart
     at = next((i for i, row in enumerate(rows) if scope.agent in row), 0)
     top = max(0, min(scope.top, at, len(rows) - room), at - room + 1)
     shown = rows[top : top + room]
     lines.append(_head(window, rows, shown, left, width, look))
     first = len(lines)
     shared = len(rows) < len(window.cells)
+    choice = "one a row" if shared else "together" if len(rows) > room else ""
     for row in shown:
         lines += [_lane(row, view, window, scope, cursor, left, look, shared=shared), *[()] * (apart - 1)]
     if not window.cells:
         lines += [(), (("  ", ""), (view.note or "waiting for the first agent", "dim"))]
     lines += [()] * (height - len(lines) - 2)
     lines.append(_agent_line(view, window, scope, width, look))
-    lines.append(footer(scope, width, aside))
+    lines.append(footer(scope, width, aside, choice))
     return Frame(
         lines=tuple(lines[:height]),
         marked=first + (at - top) * apart if shown else None,
@@ -110,6 +139,7 @@ def compose_timeline(
         left=left,
         rows=tuple(shown),
         scope=replace(scope, top=top),
+        shared=shared,
     )
 
 
@@ -123,8 +153,8 @@ def _engine(window: Window, left: int, tall: int, look: Theme) -> list[tuple[Lin
     top = ceiling(max((v for v in window.out if v is not None), default=0.0))
     rows = braille_rows(window.out, window.place.columns, tall, top, braille=glyphs.braille)
     names = [""] * tall
-    names[0] = count(top) if any(window.out) else "tok/s"
     names[-1] = "0"
+    names[0] = count(top) if any(window.out) else "tok/s"
     if tall >= 3:
         names[1] = "tok/s"
     out: list[tuple[Line, Line]] = [
@@ -136,13 +166,14 @@ def _engine(window: Window, left: int, tall: int, look: Theme) -> list[tuple[Lin
     return out
 
 
-def _head(window: Window, rows: list[range], shown: list[range], left: int, width: int, look: Theme) -> Line:
+def _head(window: Window, rows: Sequence[range], shown: Sequence[range], left: int, width: int, look: Theme) -> Line:
     """Times above the lanes; at the left what a row is."""
     place = window.place
     each = max((len(row) for row in rows), default=1)
-    name = f" {each} a row" if each > 1 else " agent" if left >= 20 else " #"
-    if each > 1 and left >= 20:
-        name = f" {each} agents a row, most"
+    name = " agent" if left >= 20 else " #"
+    if each > 1:
+        says = ("agents a row: what most of them do", "a row: what most of them do", "a row: what most do", "a row")
+        name = next(text for say in says if len(text := f" {each} {say}") < left or say == says[-1])
     if len(shown) < len(rows):
         of = " of " if left >= 20 else "/"
         name = f" {shown[0].start + 1}-{shown[-1].stop}{of}{len(window.cells)}"
@@ -209,7 +240,7 @@ def _moment_line(view: View, window: Window, scope: Scope, width: int, look: The
             ),
         ),
         (7, (("running ", "dim"), (f"{_number(m.running, none):>4}", "text"))),
-        (7, (("queue ", "dim"), (f"{_number(m.waiting, none):>4}", "warn" if (m.waiting or 0) >= 0.5 else "text"))),
+        (7, (("waiting ", "dim"), (f"{_number(m.waiting, none):>4}", "warn" if (m.waiting or 0) >= 0.5 else "text"))),
         (6, _preempted(view, window, scope, none)),
         (4, (("in flight ", "dim"), (f"{_number(m.in_flight, none):>4}", "decode"))),
         (3, (("tool ", "dim"), (f"{_number(m.in_tool, none):>4}", "tool"))),
@@ -241,7 +272,7 @@ def _number(value: float | None, none: str) -> str:
 def _agent_line(view: View, window: Window, scope: Scope, width: int, look: Theme) -> Line:
     """The agent under the cursor, what it did then; at the right what the cells mean."""
     glyphs = look.glyphs
-    right: list[Part] = [(6, legend(glyphs, look.colour))]
+    right: list[Part] = [(6, legend(glyphs, look.colour, told=window.told or width < SAID))]
     step = window.place.step
     pace = f"{step / 1000:g} s" if step < 60_000 else f"{step / 60_000:g} min"
     right.append((2, ((f"{pace} a column", "dim"),)))
@@ -259,7 +290,8 @@ def _agent_line(view: View, window: Window, scope: Scope, width: int, look: Them
     return spread(left, right, width)
 
 
-def footer(scope: Scope, width: int, aside: Line) -> Line:
+def footer(scope: Scope, width: int, aside: Line, choice: str = "") -> Line:
+    """`choice`: what `l` would do."""
     keys = [
         (9, "enter", "open"),
         (8, "escape", "back"),
@@ -269,7 +301,7 @@ def footer(scope: Scope, width: int, aside: Line) -> Line:
         (6, "up down", "agent"),
         (6, "z", "all"),
         (5, "end", "now"),
-        (3, "l", "together" if scope.alone else "one a row"),
+        *(((6, "l", choice),) if choice else ()),
         (7, "?", "help"),
         (2, "q", "quit"),
     ]

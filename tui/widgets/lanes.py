@@ -58,10 +58,13 @@ def cells(ranks: bytes, glyphs: Glyphs, colour: bool, cursor: int | None = None)
     return tuple(piece for piece in out if piece[0])
 
 
-def legend(glyphs: Glyphs, colour: bool) -> Line:
-    """`▇ decode  ━ tool`: what the cells mean."""
+def legend(glyphs: Glyphs, colour: bool, *, told: bool = True) -> Line:
+    """`▇ decode  ━ tool`: what the cells mean. `told`: how long calls were in the engine's queue."""
     drawn = marks(glyphs, colour)
-    return joined([((f"{drawn[state]} ", tone(state, colour)), (state, "dim")) for state in LEGEND])
+    said = {} if told else {"prefill": " (and the engine's queue)"}
+    return joined(
+        [((f"{drawn[state]} ", tone(state, colour)), (state + said.get(state, ""), "dim")) for state in LEGEND]
+    )
 
 
 def with_cursor(line: Line, column: int, axis: str) -> Line:
