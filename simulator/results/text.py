@@ -9,6 +9,7 @@ from windtunnel.simulator.results.validity import in_words
 
 WIDTH = 80
 MISSING = "not reported"
+INTERRUPTED_EARLY = "interrupted in warm-up: nothing was measured"
 _LATENCIES = ("ttft_s", "ttft_visible_s", "ttft_tool_s", "tpot_s", "itl_s", "e2e_s", "tool_wait_s", "makespan_s")
 _LABEL = 14
 _OF_REPLAYS = ("work", "sessions")
@@ -20,22 +21,24 @@ def render_summary(summary: Summary, *, running: bool = False) -> str:
     sections = (
         _headline(summary),
         _validity(summary, running=running),
-        _throughput(summary),
-        _latencies(summary),
-        [*_client(summary), *_engine(summary)],
+        *(
+            (_throughput(summary), _latencies(summary), [*_client(summary), *_engine(summary)])
+            if summary.window_s
+            else (_unmeasured(summary),)
+        ),
         _failures(summary),
-        _slo(summary.slo),
+        _slo(summary.slo if summary.window_s else None),
         [f"run folder    {summary.run_dir}"] if summary.run_dir else [],
     )
     return "\n\n".join("\n".join(lines) for lines in sections if lines) + "\n"
 
 
 def _headline(summary: Summary) -> list[str]:
-    flight = f"{summary.in_flight_mean:.1f}" if summary.in_flight_mean is not None else "unknown number"
+    flight = "" if summary.in_flight_mean is None else f", {summary.in_flight_mean:.1f} in flight"
     if summary.kind == "recording":
-        lines = [f"recording of {count(summary.agents, 'session')}, {flight} in flight"]
+        lines = [f"recording of {count(summary.agents, 'session')}{flight}"]
     else:
-        lines = [f"{count(summary.agents, 'agent')}, {flight} in flight"]
+        lines = [f"{count(summary.agents, 'agent')}{flight}"]
     engine = summary.engine
     parts = [part for part in (engine.name, engine.version, engine.model) if part]
     lines.append(" · ".join(parts) if parts else "engine not named")
@@ -48,40 +51,83 @@ def _headline(summary: Summary) -> list[str]:
 
 
 def _validity(summary: Summary, *, running: bool) -> list[str]:
-    ending = summary.status if summary.status_reason is None else f"{summary.status} ({summary.status_reason})"
     if running:
         return ["still running: these are the figures so far"]
-    if summary.kind == "recording":
+    why = "" if summary.status_reason in {None, summary.status} else f" ({summary.status_reason})"
+    ending = f"{summary.status}{why}"
+    reasons = summary.invalid_reasons
+    if summary.status == "interrupted" and not summary.window_s:
+        # That says already why there is no window.
+        lines = [INTERRUPTED_EARLY]
+        reasons = tuple(reason for reason in reasons if reason != "no_steady_state")
+    elif summary.kind == "recording":
         lines = [f"{ending}{'' if summary.valid else '; NOT WHOLE:'}"]
     else:
         lines = [f"{ending}; {'valid' if summary.valid else 'NOT VALID:'}"]
-    for reason in summary.invalid_reasons:
+    for reason in reasons:
         lines += _wrapped(f"{reason}: {in_words(reason)}", "  - ")
     return lines
 
 
-def _throughput(summary: Summary) -> list[str]:
-    window = f"window {summary.window_s:.1f} s" if summary.window_s else "no measured window"
-    rates = [
-        _figure(summary.output_tokens_per_s, "tokens/s out"),
-        _figure(summary.prompt_tokens_per_s, "tokens/s in"),
-        f"{window} of {summary.duration_s:.1f} s",
+def _unmeasured(summary: Summary) -> list[str]:
+    """What there is of a run without a window: its counts, and the engine's own."""
+    tokens = [
+        f"{value:,} {what}"
+        for value, what in (
+            (summary.output_tokens, "out"),
+            (summary.prompt_tokens, "prompt"),
+            (summary.cached_tokens, "cached"),
+        )
+        if value is not None
     ]
-    agents = [
-        _figure(summary.in_tool_mean, "in tool"),
-        _figure(summary.waiting_mean, "waiting"),
-        f"duty cycle {percent(summary.duty_cycle)}",
+    grew = summary.engine_delta
+    engine = [
+        f"{value:,.0f} {what}"
+        for value, what in (
+            (grew.requests_finished, "requests finished"),
+            (grew.prompt_tokens, "prompt tokens"),
+            (grew.generation_tokens, "generated"),
+            (grew.preemptions, "preemptions"),
+        )
+        if value is not None
     ]
-    sessions = [
+    if grew.prefix_queries and grew.prefix_hits is not None:
+        engine.append(f"hit ratio {percent(grew.prefix_hits / grew.prefix_queries)}")
+    rows = [("sessions", _sessions(summary)), ("calls", _calls(summary)), ("tokens", tokens), ("engine", engine)]
+    if summary.kind == "recording":
+        rows = [row for row in rows if row[0] not in _OF_REPLAYS]
+    lines = [f"of the whole {summary.duration_s:.1f} s"]
+    return lines + [line for label, parts in rows if parts for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
+
+
+def _sessions(summary: Summary) -> list[str]:
+    return [
         f"{summary.sessions_started:,} started",
         f"{summary.sessions_completed:,} completed",
         f"{summary.sessions_failed:,} failed",
         f"{summary.sessions_cut:,} cut",
         f"of {count(summary.distinct_traces, 'trace')}",
     ]
+
+
+def _calls(summary: Summary) -> list[str]:
     calls = [f"{summary.calls:,} started", f"{summary.failed_calls:,} failed", f"{summary.calls_cut:,} cut"]
     if summary.calls_without_usage:
         calls.append(f"{summary.calls_without_usage:,} without usage")
+    return calls
+
+
+def _throughput(summary: Summary) -> list[str]:
+    rates = [
+        _figure(summary.output_tokens_per_s, "tokens/s out"),
+        _figure(summary.prompt_tokens_per_s, "tokens/s in"),
+        f"window {summary.window_s:.1f} s of {summary.duration_s:.1f} s",
+    ]
+    agents = [
+        _figure(summary.in_tool_mean, "in tool"),
+        _figure(summary.waiting_mean, "waiting"),
+        f"duty cycle {percent(summary.duty_cycle)}",
+    ]
     cache = [f"{percent(summary.cache_hit_ratio)} hit", _ceiling(summary.expected_cache_hit_ratio)]
     if summary.reprefilled_tokens:
         cache.append(f"{summary.reprefilled_tokens:,} tokens re-prefilled")
@@ -101,8 +147,8 @@ def _throughput(summary: Summary) -> list[str]:
         ("cache", cache),
         ("work", work),
         ("stall", [MISSING if stall is None else f"{stall:.1f} s before first tokens, mean per agent"]),
-        ("sessions", sessions),
-        ("calls", calls),
+        ("sessions", _sessions(summary)),
+        ("calls", _calls(summary)),
         ("tokens", tokens),
     ]
     if summary.kind == "recording":
@@ -121,8 +167,6 @@ def _ceiling(expected: float | None) -> str:
 
 
 def _latencies(summary: Summary) -> list[str]:
-    if not summary.window_s:
-        return ["latency".ljust(_LABEL) + MISSING + ": no measured window"]
     lines = ["latency".ljust(_LABEL) + "".join(f"{head:>11}" for head in ("n", "mean", "p50", "p90", "p99", "max"))]
     lags = [name for name in ("client_lag_s", "dispatch_s", "throttled_s") if getattr(summary, name) is not None]
     for name in (*_LATENCIES, *lags):
@@ -143,7 +187,7 @@ def _latencies(summary: Summary) -> list[str]:
 def _client(summary: Summary) -> list[str]:
     """What the client itself was like in the window: its lateness stands among the latencies."""
     cpu, blocked = summary.client_cpu, summary.blocked_max
-    if not summary.window_s or (cpu is None and blocked is None):
+    if cpu is None and blocked is None:
         return []
     parts = [_figure(summary.live_mean, f"of {count(summary.agents, 'agent')} live")]
     if cpu is not None:

@@ -34,7 +34,7 @@ from windtunnel.simulator.run.loop import COLLECT, loop_factory
 from windtunnel.simulator.run.outcome import describe, outcome
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper, names_on
-from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, say
+from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, again, keys_kept, say
 from windtunnel.simulator.run.workers import Workers
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded, load
@@ -60,13 +60,18 @@ def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: b
         talk(f"... and {len(loaded.problems) - 10} more problems in the traces")
     run = Run(config, loaded, screen=screen, exit_when_done=exit_when_done)
     try:
-        with asyncio.Runner(loop_factory=loop_factory()) as runner:
+        with (
+            keys_kept() if screen else contextlib.nullcontext(),
+            asyncio.Runner(loop_factory=loop_factory()) as runner,
+        ):
             summary = runner.run(run.main())
     except asyncio.CancelledError:
         kept = "before the run began" if run.folder is None else f"at once: what was written is in {run.folder}"
         talk(f"interrupted {kept}")
         return INTERRUPTED
-    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary))
+    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary), flush=True)
+    if run.folder is not None and not as_json:
+        talk(f"see it again: {again(run.folder)}")
     if summary.status == "interrupted":
         return INTERRUPTED
     return FAILED if summary.status == "failed" else 0
@@ -261,6 +266,7 @@ class Run:
             tasks.append(asyncio.create_task(self._watch_engine(launched, driver)))
             tasks.append(asyncio.create_task(samplers.compilation(launched, driver)))
         if self.screen:
+            talk("opening the screen")
             self._viewer = await Viewer.start(writer.path, exit_when_done=self.exit_when_done)
             tasks.append(asyncio.create_task(self._watch_viewer(self._viewer, driver, plain)))
         try:
@@ -329,5 +335,5 @@ class Run:
             driver.stop("interrupted")
         else:
             plain.enabled = True
-            if code != DETACH:
-                talk(f"the screen ended with exit code {code}; the run goes on")
+            how = "detached" if code == DETACH else f"the screen ended with exit code {code}, the run goes on"
+            talk(f"{how}: {again(self.folder or Path())} comes back; ctrl-c stops the run")

@@ -6,9 +6,11 @@ The viewer's only word to the run is its exit code: 0 stop and keep, 3 detach, a
 import asyncio
 import contextlib
 import os
+import shlex
 import signal
 import sys
 import termios
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,6 +18,9 @@ from windtunnel.agents import events as ev
 
 STOP, DETACH = 0, 3
 STOP_WAIT_S = 3.0
+ANY_WIDTH = 10_000
+WIDE = 110
+"""Columns on which a whole progress line fits."""
 LEAVE_SCREEN = (
     "".join(f"\x1b[?{mode}l" for mode in (1000, 1002, 1003, 1006, 1015, 1004, 2004, 1049)) + "\x1b[<u\x1b[?25h"
 )
@@ -31,6 +36,51 @@ def say(text: str, stream: TextIO | None = None) -> None:
     """One line of talk, on stderr. That nobody hears it (a closed terminal, a full disk) must not end a run."""
     with contextlib.suppress(OSError):
         print(text, file=stream or sys.stderr, flush=True)
+
+
+def again(folder: Path) -> str:
+    """The command line that shows a run folder."""
+    return f"windtunnel view {shlex.quote(str(folder))}"
+
+
+@contextlib.contextmanager
+def keys_kept() -> Iterator[None]:
+    """While a screen comes and goes, what is typed is not echoed, and what nobody read does not reach the shell.
+
+    Ctrl-C and Ctrl-Z stay what they are. A process in the background leaves the terminal alone.
+    """
+    fd, modes = -1, None
+    with contextlib.suppress(OSError, termios.error, ValueError):
+        fd = sys.stdin.fileno()
+        modes = termios.tcgetattr(fd) if os.tcgetpgrp(fd) == os.getpgrp() else None
+    if modes is None:
+        yield
+        return
+    silent = [*modes]
+    silent[3] &= ~(termios.ECHO | termios.ICANON)
+    try:
+        with contextlib.suppress(OSError, termios.error):
+            termios.tcsetattr(fd, termios.TCSADRAIN, silent)
+        yield
+    finally:
+        with contextlib.suppress(OSError, termios.error):
+            if os.tcgetpgrp(fd) == os.getpgrp():
+                termios.tcsetattr(fd, termios.TCSAFLUSH, modes)
+
+
+def fitting(parts: Sequence[tuple[str, int]], width: int) -> str:
+    """Parts of (text, rank) side by side; where not all fit, those of the highest ranks are left out."""
+    kept = list(parts)
+    while len(kept) > 1 and len("  ".join(text for text, _ in kept)) > width:
+        kept.remove(max(kept, key=lambda part: part[1]))
+    return "  ".join(text for text, _ in kept)
+
+
+def _columns(stream: TextIO) -> int:
+    """Room for a line that does not wrap; where the stream is no terminal, any line fits."""
+    with contextlib.suppress(OSError, ValueError):
+        return (os.get_terminal_size(stream.fileno()).columns or ANY_WIDTH) - 1
+    return ANY_WIDTH
 
 
 class Viewer:
@@ -126,9 +176,15 @@ class PlainProgress:
         rate_text = f"{'' if event.parsed and last_exact else '~'}{rate:,.0f}"
         self._last = (event.t, event.output_tokens, event.parsed)
         self._next = event.t + self._every_ns
-        say(
-            f"{self._clock}{event.t / 1e9:7.1f} s  {self._phase:<8}  {rate_text:>8} tok/s  "
-            f"in flight {event.in_flight:>3}  in tool {event.in_tool:>3}  waiting {event.waiting:>3}  "
-            f"of {self._agents}  sessions done {self._done}, failed {self._failed}",
-            self._stream,
+        room = _columns(self._stream)
+        parts = (
+            (f"{self._clock}{event.t / 1e9:7.1f} s", 0),
+            (f"{self._phase:<8}", 1),
+            (f"{rate_text:>8} tok/s", 2),
+            (f"in flight {event.in_flight:>3}", 3),
+            (f"in tool {event.in_tool:>3}", 5),
+            (f"waiting {event.waiting:>3}", 6),
+            (f"of {self._agents}", 7),
+            (f"{'' if room < WIDE else 'sessions '}done {self._done}, failed {self._failed}", 4),
         )
+        say(fitting(parts, room), self._stream)

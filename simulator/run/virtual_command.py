@@ -15,7 +15,7 @@ import msgspec
 from windtunnel.agents import events as ev
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.config import RunConfig
-from windtunnel.simulator.run.viewer import PlainProgress, say
+from windtunnel.simulator.run.viewer import PlainProgress, again, say
 from windtunnel.simulator.run.virtual import VirtualRun
 from windtunnel.traces.sources import load
 
@@ -73,9 +73,10 @@ def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:
         return INTERRUPTED
     finally:
         gc.enable()
-    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary))
+    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary), flush=True)
+    if run.folder is not None and not as_json:
+        say(f"see it again: {again(run.folder)}")
     if screen and run.folder is not None:
-        sys.stdout.flush()
         command = [sys.executable, "-m", "windtunnel.tui", str(run.folder), "--mode", "view"]
         os.execv(sys.executable, command)  # noqa: S606 - the viewer takes this process's place
     if summary.status == "interrupted":

@@ -57,11 +57,41 @@ def test_more_than_all_cannot_be_cached(busy, expected, says):
 @pytest.mark.parametrize("run", [{}, RUN, {"engine": {"emulated": True, "name": "emulator"}}])
 def test_a_run_that_measured_nothing_can_be_read_too(run):
     text = render_summary(summarise(run, []))
-    assert text.startswith("0 agents, unknown number in flight\n")
+    assert text.startswith("0 agents\n")
+    assert "not reported" not in text
+    assert "0 started   0 failed   0 cut" in text
     assert "NOT VALID" in text
     assert "no_steady_state: no steady window was measured, or no call" in text
     assert ("EMULATED" in text) == bool(run and run["engine"].get("emulated"))
     assert "None" not in text
+
+
+def test_an_interrupt_in_warm_up_says_once_that_nothing_was_measured_and_what_there_is(stream):
+    s = stream().phase(0, "warmup")
+    s.call(s.session(0, None), 1, 3, chunks=((2, 1), (3, 9)), prompt_tokens=1200, cached_tokens=300)
+    for t, tokens, hits in ((0, 0, 0), (4, 1200, 300)):
+        s.add(
+            EngineSample(
+                t=t * NS, scrape_ms=1, running=1, prompt_tokens=tokens, prefix_queries=tokens, prefix_hits=hits
+            )
+        )
+    s.end(5, "interrupted", "interrupted")
+    summary = msgspec.structs.replace(summarise({}, s.events()), invalid_reasons=("no_steady_state",))
+    lines = render_summary(summary).splitlines()
+    assert lines[3] == "interrupted in warm-up: nothing was measured"
+    assert lines[4:7] == [
+        "",
+        "of the whole 5.0 s",
+        "sessions      1 started   0 completed   0 failed   1 cut   of 1 trace",
+    ]
+    assert "tokens        10 out   1,200 prompt   300 cached" in lines
+    assert "engine        1,200 prompt tokens   hit ratio 25.0%" in lines
+    assert len(lines) == 10
+
+
+def test_an_interrupt_in_the_window_is_said_once(busy):
+    summary = msgspec.structs.replace(summarise(RUN, busy.events()), status="interrupted", status_reason="interrupted")
+    assert "\ninterrupted; NOT VALID:\n" in render_summary(summary)
 
 
 def test_valid_says_so(stream):
