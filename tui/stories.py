@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.results.breakdown import break_down
 from windtunnel.simulator.results.call_lines import CallLine
+from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, Agent, PastSession
@@ -129,7 +130,7 @@ class Stories:
             text = self._tails[key] = joined_tail(self._tails.get(key, ""), activity.tail)
             plan = plans.calls.get((agent.row.agent, activity.thread))
             start = plan.t_intended if plan is not None else activity.since
-            out.append(running_turn(activity, text, start // MS, plan.pinned_tokens if plan is not None else 0))
+            out.append(running_turn(activity, text, start, plan.pinned_tokens if plan is not None else 0))
         return out
 
     def alone(self) -> Mapping[Work, float]:
@@ -258,13 +259,17 @@ def ended_turn(
 
 
 def running_turn(activity: Activity, text: str, start: int, pinned: int) -> Turn:
+    """`start`: ns since the origin."""
+    first = activity.first_t if activity.state == "decode" else None
     return Turn(
         thread=activity.thread,
         call=activity.call,
         turn=activity.turn,
         turns=activity.turns,
-        start=start,
+        start=start // MS,
         prompt=activity.prompt,
+        ttft_s=max(0.0, (first - start) / NS) if first is not None else None,
+        ttft_about=first is not None,
         completion=activity.tokens,
         exact=activity.exact,
         pinned=pinned,

@@ -50,6 +50,8 @@ class Turn(Struct, frozen=True):
     tail: str = ""
     """What it has written so far, as far as it was seen."""
     ttft_s: float | None = None
+    ttft_about: bool = False
+    """Worked out from what was seen of a running call four times a second: shown with ~."""
     tpot_s: float | None = None
     latency_s: float | None = None
     recorded_s: float | None = None

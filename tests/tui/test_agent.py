@@ -275,6 +275,33 @@ def test_that_caching_is_off_is_said_of_every_turn_once_it_is_sure(tmp_path: Pat
     assert {turn.cause for turn in missed} == {"nothing was ever found: is caching off?"}
 
 
+def test_the_first_token_of_a_running_call_is_told_once_it_came(folder: Path, follow: Open, clocks: Clocks) -> None:
+    follower = follow(folder, at_s=20.0, speed=1.0)
+    told: dict[tuple[int, str, int, int], float] = {}
+    checked = 0
+    for _ in range(60):
+        clocks.monotonic += 0.25
+        view = follower.poll()
+        for agent in range(6):
+            story = follower.story(agent)
+            for turn in story.turns:
+                key = agent, story.session, *turn.key
+                if not turn.done and story.row.state == "prefill":
+                    assert turn.ttft_s is None
+                elif not turn.done and turn.ttft_s is not None:
+                    assert turn.ttft_about
+                    told[key] = turn.ttft_s
+                    if turn.thread == story.row.thread:
+                        assert turn.ttft_s == story.row.ttft_s, "head and table agree"
+                        frame = compose_agent(view, story, Paragraphs(Theme()), Spot(), 120, 40, Theme())
+                        assert sum(f"~{turn.ttft_s:.2f}" in plain(line) for line in frame.lines) == 2
+                elif turn.done and key in told and turn.ttft_s is not None:
+                    assert not turn.ttft_about
+                    assert told.pop(key) == pytest.approx(turn.ttft_s, abs=0.26)
+                    checked += 1
+    assert checked > 10
+
+
 def test_lanes_of_a_past_session_end_with_it(folder: Path, follow: Open, failing: Fake) -> None:
     agent = busiest(failing)
     follower = read_whole(follow(folder))

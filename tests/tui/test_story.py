@@ -19,7 +19,7 @@ from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.transcript import Story, ThreadLane, Turn, entries
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.story import Paragraphs, tail_of, wrapped
-from windtunnel.tui.widgets.turns import about_turn, spent, time_bar, turns_head, turns_table
+from windtunnel.tui.widgets.turns import about_turn, spent, split, time_bar, turns_head, turns_table
 
 TEXTS = ("[schemas]", "be brief", "fix the importer", '{"path": "a.py"}', "def read():\n    pass\n", "done")
 
@@ -220,6 +220,27 @@ def test_where_the_time_went() -> None:
     assert unknown == {"prefill": 2.0}
     shown = plain(about_turn(turn(0, parts=(Part("first_token", 2.0, "unknown"),)), None, 120, LOOK))
     assert "the engine does not say" in shown
+
+
+def test_queue_and_prefill_have_columns_where_the_engine_tells_them_apart() -> None:
+    """A call that waited for its first token for 15 s was not queued for 0.00 s."""
+    together = turn(0, ttft_s=15.5, parts=(Part("first_token", 15.5, "unknown"), Part("decode", 2.6, "measured")))
+    apart = turn(1, parts=(Part("queue", 12.0, "measured"), Part("prefill", 3.5, "derived")))
+    at_once = turn(2, parts=(Part("prefill_new", 3.5, "derived"), Part("decode", 1.0, "measured")))
+    assert [split(t) for t in (together, apart, at_once, turn(3))] == [False, True, True, False]
+
+    def table(*turns: Turn) -> list[str]:
+        told = Story(row=Row(agent=0), turns=turns)
+        return [plain(turns_head(160, told)), *map(plain, turns_table(told, None, 160, 9, LOOK))]
+
+    head, line = table(together)
+    assert "queue s" not in head
+    assert "prefill s" not in head
+    assert "TTFT s" in head
+    assert "15.50" in line
+    head, *rows = table(together, apart, at_once)
+    assert [value_below(head, row, "queue s") for row in rows] == ["–", "12.00", "0.00"]
+    assert [value_below(head, row, "prefill s") for row in rows] == ["–", "3.50", "3.50"]
 
 
 def test_the_chosen_turn_stays_in_the_table() -> None:

@@ -17,7 +17,7 @@ from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import bar
 from windtunnel.tui.widgets.story import Paragraphs, Text, about_lines, tail_of
 from windtunnel.tui.widgets.threads import lane_lines
-from windtunnel.tui.widgets.turns import about_turn, following, turns_head, turns_table
+from windtunnel.tui.widgets.turns import about_turn, following, split, turns_head, turns_table
 
 if TYPE_CHECKING:
     from windtunnel.tui.app import Viewer
@@ -126,7 +126,11 @@ def _transcript_head(story: Story, width: int, look: Theme) -> Line:
         return filled(
             ((" transcript  ", "head"), (cut(note, width - 14, look.glyphs.ellipsis), "head warn")), width, "head"
         )
-    key = tuple((text, f"head {style}".strip()) for text, style in legend(look.glyphs, look.colour))
+    told = any(map(split, story.turns))
+    means = legend(look.glyphs, look.colour, told=told)
+    if cells(means) > width - 16:
+        means = legend(look.glyphs, look.colour)
+    key = tuple((text, f"head {style}".strip()) for text, style in means)
     name = pad(" transcript", max(12, width - cells(key) - 1))
     return filled(((name, "head"), *key), width, "head")
 

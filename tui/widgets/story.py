@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from windtunnel.tui.figures import count, percent, seconds, tenths
+from windtunnel.tui.figures import count, percent, tenths
 from windtunnel.tui.theme import Glyphs, Line, Theme
 from windtunnel.tui.transcript import Entry, Story, Turn, entries
-from windtunnel.tui.widgets.agents import doing
+from windtunnel.tui.view import Row
+from windtunnel.tui.widgets.agents import doing, first_token
 from windtunnel.tui.widgets.compose import Part, cells, cut, filled, joined, pad, spread
 from windtunnel.tui.widgets.lanes import clock
 from windtunnel.tui.widgets.plot import bar
@@ -54,8 +55,8 @@ def about_lines(story: Story, width: int, glyphs: Glyphs) -> list[Line]:
     ]
     figures: list[Part] = [
         (8, (("context ", "dim"), (f"{count(row.context, glyphs.none):>6}", "text"))),
-        (7, (("cached ", "dim"), (f"{percent(row.cached, glyphs.none):>4}", "warn" if row.missed else "text"))),
-        (7, (("TTFT ", "dim"), (f"{seconds(row.ttft_s, glyphs.none):>5} s", "prefill" if row.ttft_open else "text"))),
+        (7, (("cached ", "dim"), (f"{percent(row.cached, glyphs.none):>4}", _cached_tone(row)))),
+        (7, (("TTFT ", "dim"), (f"{first_token(row, 5, glyphs)} s", "prefill" if row.ttft_open else "text"))),
         (6, ((f"{tenths(row.rate, glyphs.none):>5}", "text"), (" tok/s", "dim"))),
         (5, _slower(story)),
         (4, _threads(story)),
@@ -63,6 +64,11 @@ def about_lines(story: Story, width: int, glyphs: Glyphs) -> list[Line]:
     used = cells(joined([line for _, line in figures]))
     now = doing(row, max(12, width - used - 4), glyphs) if not story.over else ()
     return [spread(left, right, width), spread(figures, [(3, now)] if width >= 100 else [], width)]
+
+
+def _cached_tone(row: Row) -> str:
+    """While a call runs the figure is that of the one before."""
+    return "dim" if row.cached_old else "warn" if row.missed else "text"
 
 
 def _slower(story: Story) -> Line:

@@ -64,8 +64,14 @@ COLUMNS = (
 
 def columns(width: int, story: Story) -> list[Column]:
     left_out = set() if story.replayed else {"rec s"}
+    left_out |= set() if any(split(turn) for turn in story.turns) else {"queue s", "prefill s"}
     left_out |= set() if any(turn.slower for turn in story.turns) and width >= MIDDLE else {"slower"}
     return [c for c in COLUMNS if c.least <= width <= c.most and c.name not in left_out]
+
+
+def split(turn: Turn) -> bool:
+    """Whether what came before the first token is known in parts; else all that is known is its length, the TTFT."""
+    return bool(turn.parts) and all(part.name != "first_token" for part in turn.parts)
 
 
 def bar_width(width: int, story: Story) -> int:
@@ -128,10 +134,11 @@ def turn_line(turn: Turn, after: Turn | None, story: Story, longest: float, widt
     missed = None if turn.missed is None else turn.missed + turn.lost
     alarm = bool(missed and turn.prompt and missed > ALARM * turn.prompt)
     times = spent(turn, after)
+    parted = split(turn)
     took = f"{turn.latency_s:.2f}" if turn.latency_s is not None else glyphs.ellipsis
 
     def part(state: AgentState) -> tuple[str, str]:
-        value = times.get(state)
+        value = times.get(state, 0.0 if parted and state != "tool" else None)
         return seconds(value, none), state if value and value >= 0.005 else "faint"
 
     shown = {
@@ -146,12 +153,12 @@ def turn_line(turn: Turn, after: Turn | None, story: Story, longest: float, widt
         "cached": (count(turn.cached, none), "good" if turn.cached else "faint"),
         "missed": (count(missed, none), "warn bold" if alarm else "text" if missed else "faint"),
         "new": (count(turn.new, none), "text" if turn.new else "faint"),
-        "TTFT s": (seconds(turn.ttft_s, none), text),
+        "TTFT s": (("~" if turn.ttft_about else "") + seconds(turn.ttft_s, none), text),
         "TPOT": (tenths(turn.tpot_s * 1000, none) if turn.tpot_s is not None else none, text),
         "TPOT ms": (tenths(turn.tpot_s * 1000, none) if turn.tpot_s is not None else none, text),
         "out": (("" if turn.exact else "~") + count(turn.completion, none), text),
-        "queue s": part("queue"),
-        "prefill s": part("prefill"),
+        "queue s": part("queue") if parted else (none, "faint"),
+        "prefill s": part("prefill") if parted else (none, "faint"),
         "decode s": part("decode"),
         "tool s": part("tool"),
     }
