@@ -18,7 +18,7 @@ from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_compare import compare
 from windtunnel.simulator.cli_diagnose import diagnose
 from windtunnel.simulator.cli_engines import engines
-from windtunnel.simulator.cli_options import run_options, to_config
+from windtunnel.simulator.cli_options import run_options, theme_option, to_config
 from windtunnel.simulator.cli_record import record
 from windtunnel.simulator.cli_report import report
 from windtunnel.simulator.cli_traces_make import fit, synth, validate
@@ -54,19 +54,23 @@ def cli(context: click.Context) -> None:
 @run_options
 @click.option("--plain", is_flag=True, help="Progress lines instead of the screen.")
 @click.option("--exit-when-done", is_flag=True, help="Close the screen by itself when the run has ended.")
-def watch(plain: bool, exit_when_done: bool, **flags: Any) -> None:
+@theme_option()
+def watch(plain: bool, exit_when_done: bool, theme: str | None, **flags: Any) -> None:
     """Run and watch: every agent live on the screen. Without a terminal, the same as `run`."""
     from windtunnel.simulator.run.viewer import terminal
 
     as_json = bool(flags.pop("as_json"))
     screen = terminal() and not plain
+    if theme is not None:
+        os.environ["WINDTUNNEL_THEME"] = theme  # where the screen, a process of its own, looks for it
     sys.exit(_execute(flags, as_json=as_json, screen=screen, exit_when_done=exit_when_done))
 
 
 @cli.command()
 @run_options
 @click.option("--plain", is_flag=True, hidden=True)
-def run(plain: bool, **flags: Any) -> None:  # noqa: ARG001 - accepted so that a command line can be reused
+@theme_option(hidden=True)
+def run(plain: bool, theme: str | None, **flags: Any) -> None:  # noqa: ARG001 - accepted so that a command line can be reused
     """Run without a screen: progress on stderr, the summary on stdout."""
     as_json = bool(flags.pop("as_json"))
     sys.exit(_execute(flags, as_json=as_json, screen=False, exit_when_done=True))

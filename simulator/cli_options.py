@@ -110,6 +110,15 @@ _OPTIONS: list[Callable[[Command], Command]] = [
 ]
 
 
+THEMES = ("dark", "light", "okabe-ito")
+
+
+def theme_option(*, hidden: bool = False) -> Callable[[Command], Command]:
+    """The screen's colours; `hidden` where a command has no screen but takes the line of one that has."""
+    about = "The screen's colours (default: WINDTUNNEL_THEME, or dark)."
+    return click.option("--theme", type=click.Choice(THEMES), hidden=hidden, help=about)
+
+
 def run_options(command: Command) -> Command:
     """Add the flags of a run to a click command."""
     for option in reversed(_OPTIONS):

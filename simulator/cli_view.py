@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from windtunnel.simulator.cli_options import theme_option
 from windtunnel.traces.errors import UsageError
 
 
@@ -27,7 +28,7 @@ def _factor(_context: click.Context, _parameter: click.Parameter, text: str | No
 @click.option("--at", type=float, metavar="S", help="Show a run as it was S seconds after its start.")
 @click.option("--plain", is_flag=True, help="Text instead of the screen; of a live run a line a second first.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: summary.json of a run, `compare --json` of several.")
-@click.option("--theme", type=click.Choice(["dark", "light", "okabe-ito"]), help="Default: WINDTUNNEL_THEME, or dark.")
+@theme_option()
 @click.option("--web", is_flag=True, help="Show it in this machine's browsers; prints the address.")
 @click.option("--port", type=click.IntRange(0, 65535), default=0, help="With --web (default: any free one).")
 def view(

@@ -8,7 +8,10 @@ import sys
 
 import pytest
 
+from windtunnel.simulator import cli
+from windtunnel.simulator.cli_options import THEMES
 from windtunnel.traces import library
+from windtunnel.tui.palettes import NAMES
 
 
 def windtunnel(*args, timeout=60, cwd=None):
@@ -161,3 +164,18 @@ def test_sessions_of_equal_ids_do_not_replace_each_other(tmp_path):
     assert result.returncode == 0
     names = ["synthetic-dark-theme-2.jsonl.zst", "synthetic-dark-theme.jsonl.zst"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
+
+
+@pytest.mark.parametrize("command", ["watch", "run", "view"])
+def test_a_theme_that_there_is_not_is_named(command, tmp_path):
+    assert "'--theme': 'pink'" in one_sentence(windtunnel(command, "--theme", "pink", cwd=tmp_path))
+
+
+def test_watch_gives_its_theme_to_the_screen(monkeypatch):
+    seen = {}
+    monkeypatch.setenv("WINDTUNNEL_THEME", "dark")
+    monkeypatch.setattr(cli, "_execute", lambda *_, **__: seen.update(os.environ) or 0)
+    with pytest.raises(SystemExit):
+        cli.cli.main(["watch", "--theme", "okabe-ito"], standalone_mode=False)
+    assert seen["WINDTUNNEL_THEME"] == "okabe-ito"
+    assert THEMES == NAMES

@@ -82,7 +82,7 @@ def test_an_interrupt_in_warm_up_says_once_that_nothing_was_measured_and_what_th
     assert lines[4:7] == [
         "",
         "of the whole 5.0 s",
-        "sessions      1 started   0 completed   0 failed   1 cut   of 1 trace",
+        "sessions      1 started   0 completed   0 failed   0 cut   of 1 trace",
     ]
     assert "tokens        10 out   1,200 prompt   300 cached" in lines
     assert "engine        1,200 prompt tokens   hit ratio 25.0%" in lines
