@@ -22,7 +22,7 @@ LADDER_MS = (
 )
 """Lengths that a column can have, by zooming."""
 COARSE = (1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0)
-FINE = (1.0, 1.2, 1.4, 1.6, 1.8, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0)
+FINE = tuple(i / 10 for i in range(10, 101))
 """Lengths with which a run is made to fit, times a power of ten; one that grows changes them seldom."""
 
 

@@ -21,7 +21,7 @@ from windtunnel.tui.window import Place, Window, fitting, latest
 
 WIDE, MIDDLE = 150, 100
 FIXED = 6
-"""Lines that are neither graph nor lanes."""
+"""Lines that are neither graph nor lanes; one of them is the KV cache's."""
 LEAST_GRAPH, MOST_GRAPH = 2, 14
 SAID = 132
 """Width from which on the legend has room to say what cannot be told apart."""
@@ -91,7 +91,10 @@ class Plan(Struct, frozen=True):
 
 
 def planned(agents: int, height: int, alone: bool | None) -> Plan:
-    """Every agent has its own row; the graph makes room for that. Only more than twice the rows share them."""
+    """Every agent has its own row; the graph makes room for that. Only more than twice the rows share them.
+
+    `height`: with the KV cache's line.
+    """
     room = height - FIXED - LEAST_GRAPH
     if agents == room + 1:
         room = agents
@@ -113,8 +116,9 @@ def compose_timeline(
     left = label_width(width, len(window.cells))
     cursor = None if scope.cursor is None else place.column(scope.cursor)
     lines: list[Line] = [title_line(view, width, glyphs), _moment_line(view, window, scope, width, look)]
-    plan = planned(len(window.cells), height, scope.alone)
-    engine = _engine(window, left, plan.tall, look)
+    scraped = _scraped(view, window)
+    plan = planned(len(window.cells), height + (not scraped), scope.alone)
+    engine = _engine(window, left, plan.tall, look)[: plan.tall + scraped]
     lines += [(*label, *_crossed(picture, cursor, glyphs.axis)) for label, picture in engine]
     rows, room, apart = plan.rows, plan.room, plan.apart
     at = next((i for i, row in enumerate(rows) if scope.agent in row), 0)
@@ -223,31 +227,42 @@ def _moment_line(view: View, window: Window, scope: Scope, width: int, look: The
     word = "at " if not now else "now" if view.ending is None else "end"
     at = (window.now if now else cast("int", scope.cursor)) - window.began
     when = clock(at, window.place.step)
-    full, rest = gauge(m.kv or 0.0, 10 if width >= MIDDLE else 6, glyphs)
     parts: list[Part] = [
         (5, phase_part(view, width, glyphs)),
         (0, ((word, "dim"), (f"{when:>8}", "brand"))),
         (9, ((f"{whole(m.out, none):>6}", "strong"), (" tok/s", "dim"))),
-        (
-            8,
-            (
-                ("KV ", "dim"),
-                (glyphs.edges[0], "faint"),
-                (full, _pressure(m.kv)),
-                (rest, ""),
-                (glyphs.edges[1], "faint"),
-                (f" {percent(m.kv, none):>4}", "text"),
-            ),
-        ),
-        (7, (("running ", "dim"), (f"{_number(m.running, none):>4}", "text"))),
-        (7, (("waiting ", "dim"), (f"{_number(m.waiting, none):>4}", "warn" if (m.waiting or 0) >= 0.5 else "text"))),
-        (6, _preempted(view, window, scope, none)),
+        *(_cache(view, window, scope, width, look) if _scraped(view, window) else ()),
         (4, (("in flight ", "dim"), (f"{_number(m.in_flight, none):>4}", "decode"))),
         (3, (("tool ", "dim"), (f"{_number(m.in_tool, none):>4}", "tool"))),
         (3, (("wait ", "dim"), (f"{_number(m.idle, none):>4}", "wait"))),
         (2, ((f"{count(m.prompt, none):>6}", "text"), (" tok/s in", "dim"))),
     ]
     return spread(parts, [], width)
+
+
+def _scraped(view: View, window: Window) -> bool:
+    """Of a recording's server nothing but its answers may be known."""
+    return not view.recording or any(kv is not None for kv in window.kv)
+
+
+def _cache(view: View, window: Window, scope: Scope, width: int, look: Theme) -> list[Part]:
+    """What the engine's own metrics say."""
+    glyphs, m, none = look.glyphs, window.moment, look.glyphs.none
+    full, rest = gauge(m.kv or 0.0, 10 if width >= MIDDLE else 6, glyphs)
+    kv: Line = (
+        ("KV ", "dim"),
+        (glyphs.edges[0], "faint"),
+        (full, _pressure(m.kv)),
+        (rest, ""),
+        (glyphs.edges[1], "faint"),
+        (f" {percent(m.kv, none):>4}", "text"),
+    )
+    return [
+        (8, kv),
+        (7, (("running ", "dim"), (f"{_number(m.running, none):>4}", "text"))),
+        (7, (("waiting ", "dim"), (f"{_number(m.waiting, none):>4}", "warn" if (m.waiting or 0) >= 0.5 else "text"))),
+        (6, _preempted(view, window, scope, none)),
+    ]
 
 
 def _preempted(view: View, window: Window, scope: Scope, none: str) -> Line:
