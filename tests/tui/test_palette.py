@@ -13,9 +13,10 @@ from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
-from windtunnel.tui.screens.help import EVERYWHERE, KEYS, HelpScreen, named
+from windtunnel.tui.screens.help import EVERYWHERE, KEYS, HelpScreen, help_lines, keys_of, named
 from windtunnel.tui.screens.palette import Command, PaletteScreen, matching
 from windtunnel.tui.theme import ASCII, Theme
+from windtunnel.tui.widgets.compose import cells
 
 SCREENS = [
     thing
@@ -138,10 +139,28 @@ async def test_help_can_be_read_to_its_end_at_any_size(
         assert "move" in text(app)
         await pilot.press("end")
         await pilot.pause()
-        assert "~           an estimate" in text(app)
+        assert "~           an estimate" in text(app).replace("|", " ")
         await pilot.press("question_mark")
         await pilot.pause()
         assert isinstance(app.screen, FleetScreen)
+
+
+@pytest.mark.parametrize("width", [34, 54, 74, 114, 194])
+@pytest.mark.parametrize("screen", KEYS)
+def test_no_line_of_the_help_is_cut_and_no_key_is_said_twice(screen: str, width: int) -> None:
+    assert max(map(cells, help_lines(Theme(), screen, width))) <= width
+    keys = [key for keys, _ in keys_of(screen) for key in keys.split() if key not in {"left", "right"}]
+    assert len(keys) == len(set(keys))
+
+
+def test_the_states_are_explained_where_agents_are_and_every_screen_has_its_own_words() -> None:
+    said = {name: " ".join(t for line in help_lines(Theme(), name, 74) for t, _ in line) for name in KEYS}
+    assert {name for name in KEYS if "prefill" in said[name]} == {"FleetScreen", "AgentScreen", "TimelineScreen"}
+    assert all("·" in said[name] for name in ("FleetScreen", "AgentScreen"))
+    for word in ("trend", "counts up", "↳2", "10 s back", "--web"):
+        assert word in said["FleetScreen"], word
+    assert "missed" in said["AgentScreen"]
+    assert "work/h" in said["RunsScreen"]
 
 
 async def test_the_help_is_of_the_open_screen(folder: Path, follow: Callable[..., Follower]) -> None:
