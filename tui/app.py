@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import shlex
 import signal
 import time
 from collections.abc import Callable
@@ -287,6 +288,11 @@ class Viewer(App[int]):
 
     def action_wear(self, name: PaletteName) -> None:
         self.wear(name)
+
+    def action_web(self) -> None:
+        """A browser needs a viewer of its own: how to start it."""
+        where = "RUN" if self.follower is None else shlex.quote(str(self.follower.folder.path))
+        self.say(f"windtunnel view {where} --web", "key")
 
     def action_theme(self) -> None:
         """The next theme; without colours there is none."""

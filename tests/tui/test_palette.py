@@ -108,6 +108,21 @@ async def test_a_screens_own_command_runs_there(folder: Path, follow: Callable[.
         assert isinstance(app.screen, FleetScreen)
 
 
+async def test_no_command_is_cut_and_the_browser_is_found(folder: Path, follow: Callable[..., Follower]) -> None:
+    app = viewer(follow(folder, at_s=40.0))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("ctrl+p", *"replay")
+        await pilot.pause()
+        assert "replay faster; a finished run from its start" in text(app)
+        assert isinstance(app.screen, PaletteScreen)
+        assert app.screen.widest >= max(len(c.name) + len(c.key) for c in app.screen.all) + 3
+        await pilot.press("ctrl+u", *"web", "enter")
+        await pilot.pause()
+        said = "".join(part for part, _ in app.message)
+        assert said == f"windtunnel view {folder} --web"
+        assert said[:40] in text(app).splitlines()[-1]
+
+
 async def test_escape_and_the_same_key_close_it(folder: Path, follow: Callable[..., Follower]) -> None:
     app = viewer(follow(folder, at_s=40.0))
     async with app.run_test(size=(80, 24)) as pilot:

@@ -16,7 +16,9 @@ from windtunnel.tui.widgets.compose import cut, filled
 from windtunnel.tui.widgets.dialog import boxed
 from windtunnel.tui.widgets.lines import Lines
 
-WIDTH = 52
+WIDTH = 72
+"""At most; as wide as its longest line."""
+LEAST = 52
 ROWS = 14
 MOVES = frozenset({"up", "down", "left", "right", "page up", "page down", "first", "last"})
 """Nothing that one would look for by name."""
@@ -47,7 +49,7 @@ def commands(screen: Screen[object], *, colour: bool) -> tuple[Command, ...]:
         if of is own
     ]
     themes = [Command(f"theme: {name}", "", f"wear('{name}')", screen=False) for name in NAMES] if colour else []
-    return (*out, *themes)
+    return (*out, *themes, Command("show it in a browser (--web)", "", "web", screen=False))
 
 
 def matching(all_: Sequence[Command], typed: str) -> list[Command]:
@@ -100,8 +102,13 @@ class PaletteScreen(ModalScreen[Command]):
         """Commands that fit: the box keeps its height while one types."""
         return max(1, min(len(self.all), self.size.height - 6, ROWS))
 
+    @property
+    def widest(self) -> int:
+        """Cells of the longest line, so that the box keeps its width too while one types."""
+        return min(WIDTH, max(LEAST, *(len(c.name) + len(c.key) + 5 for c in self.all)))
+
     def draw(self) -> None:
-        found, room, width = self.found, self.room, min(WIDTH, self.size.width - 6)
+        found, room, width = self.found, self.room, min(self.widest, self.size.width - 6)
         self.at = max(0, min(self.at, len(found) - 1))
         self.top = max(0, min(self.top, self.at, len(found) - room), self.at - room + 1)
         prompt: Line = (("> ", "key"), (self.typed, "strong"), (" ", "reverse"))
@@ -110,7 +117,7 @@ class PaletteScreen(ModalScreen[Command]):
         body: list[Line] = [filled(prompt, width), filled((), width)]
         for i, command in enumerate(found[self.top : self.top + room], self.top):
             over = "select" if i == self.at else ""
-            name = cut(command.name, width - 14, self.look.glyphs.ellipsis)
+            name = cut(command.name, width - len(command.key) - 3, self.look.glyphs.ellipsis)
             gap = " " * max(1, width - len(name) - len(command.key) - 2)
             line: Line = ((f" {name}{gap}", f"text {over}"), (f"{command.key} ", f"key {over}"))
             body.append(filled(line, width, over))
