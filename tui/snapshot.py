@@ -122,6 +122,7 @@ def view_of(
         total_s=head.total_s,
         left_s=left[0] if live else None,
         left_sure=left[1],
+        warm=_warm(head, fold) if live else None,
         goal=goal,
         ending=ending,
         reason=fold.status_reason,
@@ -176,8 +177,24 @@ def _goal(head: View, fold: Fold) -> tuple[int, int, str] | None:
     return ended["completed"] + ended["failed"] + ended["cut"], wanted, what
 
 
+def _warmup(fold: Fold, name: str) -> float | None:
+    """`calls` or `seconds` of the warm-up, from `run.json`."""
+    value = _dict(_dict(fold.run.get("config")).get("warmup")).get(name)
+    return value if isinstance(value, int | float) else None
+
+
+def _warm(head: View, fold: Fold) -> tuple[int, int] | None:
+    """How many agents have made the calls that the warm-up waits for."""
+    wanted = _warmup(fold, "calls")
+    if fold.phase != "warmup" or not wanted or head.recording:
+        return None
+    return sum(len(agent.calls) >= wanted for agent in fold.agents), head.agents or len(fold.agents)
+
+
 def _left(head: View, fold: Fold, goal: tuple[int, int, str] | None) -> tuple[float | None, bool]:
     """Seconds until the end of the window, and whether that is known and not guessed from the pace so far."""
+    if fold.phase == "warmup" and (lasts := _warmup(fold, "seconds")) is not None:
+        return max(0.0, lasts - fold.phase_s), True
     if fold.phase == "steady" and head.total_s is not None:
         return max(0.0, head.total_s - fold.phase_s), True
     if goal is None or fold.ended or goal[0] < GUESS_FROM * goal[1] or goal[0] >= goal[1]:
@@ -212,6 +229,7 @@ def _mean(values: list[float | None]) -> float | None:
 
 def _concluded(view: View, summary: Summary) -> View:
     expected = summary.expected_cache_hit_ratio
+    unmeasured = not summary.window_s and summary.kind != "recording"
     return replace(
         view,
         valid=summary.valid,
@@ -230,7 +248,10 @@ def _concluded(view: View, summary: Summary) -> View:
         calls=summary.calls,
         emulated=summary.emulated,
         elapsed_s=summary.duration_s,
-        engine=replace(
+        unmeasured=unmeasured,
+        engine=view.engine
+        if unmeasured
+        else replace(
             view.engine,
             kv_usage=summary.engine.kv_usage,
             running=summary.engine.running,
@@ -254,6 +275,13 @@ def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
         return "–" if d is None else f"{seconds(d.p50 * scale)} / {seconds(d.p90 * scale)} {unit}"
 
     recording = summary.kind == "recording"
+    if not recording and not summary.window_s:
+        return (
+            ("calls", f"{whole(summary.calls)} ({summary.failed_calls} failed, {summary.calls_cut} cut)"),
+            ("output tokens", whole(summary.output_tokens)),
+            ("prompt tokens", whole(summary.prompt_tokens)),
+            ("sessions", f"{whole(summary.sessions_started)} ({summary.sessions_completed} completed)"),
+        )
     return (
         ("TTFT p50 / p90", spread(summary.ttft_s, "s")),
         ("TPOT p50 / p90", spread(summary.tpot_s, "ms", 1000)),

@@ -158,12 +158,16 @@ class View(Struct, frozen=True):
     left_s: float | None = None
     """Until the measured window ends; where the run ends after so many sessions or calls, by their pace so far."""
     left_sure: bool = True
+    warm: tuple[int, int] | None = None
+    """(agents that made their calls of the warm-up, all agents) of a warm-up that ends after so many calls of each."""
     goal: tuple[int, int, str] | None = None
     """(done, of, what) of a run that ends after so many sessions or calls."""
     ending: Ending | None = None
     reason: str = ""
     silent_s: float | None = None
     """Seconds since the last sign of life, when that is too long."""
+    unmeasured: bool = False
+    """It ended before its window opened: counts are of the whole run, the engine's figures its last ones."""
     valid: bool | None = None
     """None until it can be said."""
     invalid: tuple[str, ...] = ()

@@ -45,13 +45,18 @@ class Series:
             column[index] += per_ns * (high - low)
 
     def rates(self, name: str) -> list[float]:
-        """Per second, one value a step; the last step counts only the time it has reached."""
+        """Per second, one value a step; the last one is of the time it has reached and as much before it as makes a
+        step of it: a prompt counts whole at its first token, and would be a spike in a short time.
+        """
         column = self._columns[name]
         if not column:
             return []
         out = [amount / self.step_s for amount in column]
-        reached = self.end_ns - (len(column) - 1) * self.step_ns
-        out[-1] = column[-1] * NS / reached if reached > self.step_ns // 4 else (out[-2] if len(out) > 1 else 0.0)
+        reached = min(self.step_ns, self.end_ns - (len(column) - 1) * self.step_ns)
+        if len(column) > 1:
+            out[-1] += out[-2] * (1 - reached / self.step_ns)
+        else:
+            out[-1] = column[-1] * NS / reached if reached > self.step_ns // 4 else 0.0
         return out
 
     def amounts(self, name: str, edges: Sequence[float]) -> list[float]:

@@ -6,12 +6,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.tui.matching import matcher
-from windtunnel.tui.screens.heat import Plan, heat_head, heat_lines, legend_line, plan, shown_at
+from windtunnel.tui.screens.heat import HEAD_END, Plan, heat_head, heat_lines, legend_line, plan, shown_at
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.widgets.agents import Columns, arranged, columns, head, row_line, sort_at
+from windtunnel.tui.widgets.agents import Columns, arranged, columns, head, names_end, row_line, sort_at
 from windtunnel.tui.widgets.band import Shape, band_lines, shape
-from windtunnel.tui.widgets.compose import Part, clip, cut, spread
+from windtunnel.tui.widgets.compose import Part, cells, clip, cut, spread
 from windtunnel.tui.widgets.digits import HEIGHT
 from windtunnel.tui.widgets.engine import engine_line
 from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
@@ -61,6 +61,8 @@ class Frame(Struct, frozen=True):
     """Of the map."""
     columns: Columns | None = None
     """Of the table."""
+    over: Line = ()
+    """What the table's head has no room for."""
 
     def head_at(self, x: int, y: int) -> str | None:
         """What a click there sorts the table by, or shows in the map; None beside the head."""
@@ -105,7 +107,7 @@ def compose_frame(
     frame = body(view, table, width, room, look, lines)
     lines = [*frame.lines, *([()] * (height - len(frame.lines) - (1 if footer else 0)))]
     if footer:
-        lines.append(footer_line(view, table, width, aside))
+        lines.append(footer_line(view, table, width, aside or frame.over))
     if width < NARROWEST:
         lines = [clip(line, width) for line in lines]
     return replace(frame, lines=tuple(lines[:height]))
@@ -114,7 +116,9 @@ def compose_frame(
 def header_lines(view: View, table: Table, width: int, height: int, look: Theme) -> list[Line]:
     """Everything above the agents."""
     glyphs = look.glyphs
-    why = [why_line(view, width, glyphs)] if (view.why or view.failures) and view.ending != "died" else []
+    # While the run goes on reasons come and go: they stand behind a key, so that nothing moves.
+    told = (view.why or view.failures) and view.ending not in {None, "died"}
+    why = [why_line(view, width, glyphs)] if told else []
     results = result_lines(view, width, glyphs, 2) if view.headline else []
     form = _shape(view, table, width, height, 5 + len(why) + len(results))
     lines = [title_line(view, width, glyphs, frozen=table.frozen)]
@@ -148,7 +152,9 @@ def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: S
     top = max(top, position - room + 1)
     shown = order[top : top + room]
     spec = columns(width, max(view.agents, len(view.rows)), table.sort)
-    right = _aside(view, table, top, len(shown), len(order))
+    right, over = _aside(view, table, top, len(shown), len(order)), ()
+    if names_end(spec) + cells(right) > width:
+        right, over = (), right
     lines = [*above, head(spec, table.sort, table.backwards, width, look.glyphs, right)]
     first = len(lines)
     lines += [row_line(row, spec, width, look.glyphs, still=view.ending is not None) for row in shown]
@@ -162,6 +168,7 @@ def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: S
         order=tuple(r.agent for r in order),
         table=replace(table, top=top, cursor=cursor),
         columns=spec,
+        over=over,
     )
 
 
@@ -177,10 +184,13 @@ def _map(view: View, table: Table, width: int, room: int, look: Theme, above: Se
     top = max(0, min(table.top, at, form.rows - fit))
     top = max(top, at - fit + 1)
     shown = rows[top * form.columns : (top + fit) * form.columns]
-    lines = [*above, heat_head(table.map, width, _aside(view, table, top * form.columns, len(shown), len(rows)))]
+    right, over = _aside(view, table, top * form.columns, len(shown), len(rows)), ()
+    if HEAD_END + sum(len(text) for text, _ in right) > width:
+        right, over = (), right
+    lines = [*above, heat_head(table.map, width, right)]
     first = len(lines)
-    cells = heat_lines(rows, frozenset(r.agent for r in through), table.map, cursor, top, height, form, glyphs)
-    lines += cells if rows else _empty(view, table, width)[:height]
+    drawn = heat_lines(rows, frozenset(r.agent for r in through), table.map, cursor, top, height, form, glyphs)
+    lines += drawn if rows else _empty(view, table, width)[:height]
     lines += [()] * (first + height - len(lines))
     if rows:
         spec = columns(width, max(view.agents, len(rows)))
@@ -194,6 +204,7 @@ def _map(view: View, table: Table, width: int, room: int, look: Theme, above: Se
         order=tuple(r.agent for r in through),
         table=replace(table, top=top, cursor=cursor),
         cells=form,
+        over=over,
     )
 
 
@@ -222,8 +233,10 @@ def _empty(view: View, table: Table, width: int) -> list[Line]:
 
 def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
     replay, still = view.speed.startswith("replay"), view.speed.endswith("paused")
+    over, playing = view.ending is not None, replay
     keys = [
         (9, "enter", "open"),
+        *([(9, "v", "why")] if view.invalid and width >= 64 else []),
         *([(8, "[ ]", "speed")] if replay else []),
         *([(8, "space", "go on" if still else "pause"), (5, "{ }", "seek")] if replay else []),
         (5, "/", "filter"),
@@ -232,9 +245,10 @@ def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
         (4, "t", "timeline"),
         (7, "c", "compare"),
         (6, "r", "runs"),
-        *([] if replay else [(4, "space", "go on" if table.frozen else "freeze")]),
+        *([(5, "]", "replay")] if over and not playing and not view.recording else []),
+        *([] if replay else [(9 if table.frozen else 4, "space", "go on" if table.frozen else "freeze")]),
         (2, "p", "picture"),
-        (8, "?", "help"),
+        (10, "?", "help"),
         *([(9, "escape", "back")] if table.away else [(9, "q", "quit" if view.ending is None else "close")]),
     ]
     parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]

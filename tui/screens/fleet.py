@@ -11,6 +11,7 @@ from textual.widgets import Input
 
 from windtunnel.tui.screens.board import Frame, Table, calm, compose_frame, paced
 from windtunnel.tui.screens.heat import SHOWN
+from windtunnel.tui.screens.reasons import ReasonsScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.agents import SORTS
@@ -37,6 +38,7 @@ class FleetScreen(Screen[None]):
         Binding("s", "sort(1)", "sort"),
         Binding("S", "reverse", "reverse"),
         Binding("m", "map", "map"),
+        Binding("v", "why", "why the result does not count, and what failed"),
         Binding("space", "freeze", "freeze"),
         Binding("escape", "clear", "clear"),
     ]
@@ -164,6 +166,9 @@ class FleetScreen(Screen[None]):
 
     def action_map(self) -> None:
         self._change(map="" if self.table.map else SHOWN[0], top=0)
+
+    def action_why(self) -> None:
+        self.viewer.put(ReasonsScreen(self.look, self.view))
 
     def action_freeze(self) -> None:
         """Holds what is shown, all of it; the run and its reading go on, and going on shows the present.

@@ -61,6 +61,8 @@ MEASURES: dict[str, Measure] = {
 }
 SHOWN = ("state", *MEASURES)
 """What `s` goes through."""
+HEAD_END = len(MAP) + sum(len(name) + 3 for name in SHOWN)
+"""Cells of the head that its names take."""
 
 
 class Plan(Struct, frozen=True):
@@ -160,7 +162,7 @@ def _cell(
     tone = f"cell-{row.state}"
     if measure is None:
         text = f"{glyph} {row.state}" if inner >= 9 else glyph
-        more = "" if row.rate is None else f"{tenths(row.rate)} tok/s" if inner >= 11 else tenths(row.rate)
+        more = "" if row.rate is None else _rate(row.rate, inner - 1) if inner >= 11 else tenths(row.rate)
     else:
         value = measure.value(row)
         tone = "cell-idle" if value is None else f"heat-{level(value, steps)}"
@@ -184,9 +186,9 @@ def _cell(
 def _card(row: Row, text: str, by_state: bool, room: int, glyphs: Glyphs) -> list[str]:
     """What is shown, the session, and the other figures."""
     state = f"{glyphs.states[row.state]} {row.state}"
-    rate = glyphs.none if row.rate is None else f"{tenths(row.rate)} tok/s"
-    first, second = (state, rate) if by_state else (text, state)
     inner = room - 2
+    rate = glyphs.none if row.rate is None else _rate(row.rate, inner - cells(((state, ""),)) - 1)
+    first, second = (state, rate) if by_state else (text, state)
     cached = percent(row.cached, glyphs.none) + ("!" if row.missed else " ")
     turns = f"{row.turn}/{row.turns}"
     return [
@@ -194,6 +196,12 @@ def _card(row: Row, text: str, by_state: bool, room: int, glyphs: Glyphs) -> lis
         cut(row.title, inner, glyphs.ellipsis),
         f"{turns:<8}{count(row.context, glyphs.none):>6}{cached:>{inner - 14}}",
     ]
+
+
+def _rate(rate: float, room: int) -> str:
+    """With its unit; the decimal gives way."""
+    text = f"{tenths(rate)} tok/s"
+    return text if len(text) <= room else f"{whole(rate)} tok/s"
 
 
 def _number(measure: Measure, value: float, room: int) -> str:

@@ -15,6 +15,8 @@ from windtunnel.tui.widgets.plot import bar, trend
 
 SORTS = ("agent", "state", "session", "turn", "context", "cached", "ttft", "rate", "slow")
 """What `s` goes through; the names of the columns' keys."""
+NARROW = 76
+"""Cells below which the turns have no bar."""
 LEAST_DOING = 10
 """Cells below which nothing is said of what an agent does."""
 SLOW = 1.5
@@ -41,11 +43,12 @@ def columns(width: int, agents: int, sort: str = "") -> Columns:
     """`sort`: on a narrow screen what is sorted by takes the place of what is said last."""
     number = max(2, len(str(agents)))
     if width < 100:
-        session = max(10, width - 66)
+        bar = 4 if width >= NARROW else 0
+        session = max(10, width - 66 if bar else min(width - 50, 20))
         return Columns(
             number=number,
             session=session,
-            bar=4,
+            bar=bar,
             context=5,
             cached=4,
             ttft=5,
@@ -119,6 +122,11 @@ def sort_at(columns: Columns, x: int) -> str | None:
     return None
 
 
+def names_end(columns: Columns) -> int:
+    """Cells that the names of the columns take."""
+    return 1 + sum(size + columns.gap for _, _, size, _ in _names(columns))
+
+
 def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyphs, right: Line = ()) -> Line:
     """Column names; the one sorted by carries an arrow. `right` takes the end of the line."""
     parts = _names(columns)
@@ -152,7 +160,7 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
     soft = "faint" if quiet else "dim"
     text = "faint" if quiet else "text"
     title = f"{row.title}/{glyphs.child}{row.thread}" if row.thread else row.title
-    full, rest = bar(row.turn / row.turns if row.turns else 0.0, columns.bar, glyphs)
+    full, rest = bar(row.turn / row.turns if row.turns else 0.0, columns.bar, glyphs) if columns.bar else ("", "")
     turns = f"{row.turn}/{row.turns}" if row.turns else str(row.turn or glyphs.none)
     about = "" if row.exact else "~"
     # A call's first figures are grey once it is over; what is being waited for takes the state's colour.
@@ -228,7 +236,10 @@ def doing(row: Row, width: int, glyphs: Glyphs) -> Line:
             f"  recorded {d.recorded_s:.0f} s" if capped else missed,
         )
     tone = {"failed": "bad", "prefill": "dim", "queue": "dim"}.get(row.state, "faint")
-    return ((cut(d.text, width, glyphs.ellipsis), tone),)
+    text = d.text
+    if len(text) > width:
+        text = "engine queue" if row.state == "queue" else text.removesuffix(" tokens")
+    return ((cut(text, width, glyphs.ellipsis), tone),)
 
 
 def _timed(

@@ -21,14 +21,14 @@ def pressed(share: float | None, demand: float | None) -> str:
 def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
     """What the engine said last; after the end, the window's means."""
     engine = view.engine
-    short, concluded = width < 100, bool(view.headline)
+    short, concluded = width < 100, bool(view.headline) and not view.unmeasured
     # Means of the window have a fraction; a moment's counts have not.
     number, size = (tenths, 4) if concluded else (whole, 3)
     room = 6 if short else 14 if width < 176 else 28
     usage, demand = engine.kv_usage, engine.demand
     tone = pressed(usage, demand)
     kv: Line = (
-        ("KV avg" if concluded else f"{'KV':>6}", "dim"),
+        ("KV avg" if concluded else "KV end" if view.unmeasured else f"{'KV':>6}", "dim"),
         (glyphs.edges[0], "faint"),
         *marked(usage or 0.0, demand, room, glyphs, tone if usage is not None else ""),
         (glyphs.edges[1], "faint"),
@@ -60,18 +60,24 @@ def engine_line(view: View, width: int, glyphs: Glyphs) -> Line:
         (3, memory(engine, width)),
     ]
     slow = (view.lag_p99_ms or 0) > 5 or bool(view.blocked)
-    return spread(
-        left, [(9 if slow else 5, lag_part(view, glyphs, width < 176))], width, "   " if width >= 220 else "  "
-    )
+    right: list[Part] = [(2, too_much(engine, width)), (9 if slow else 5, lag_part(view, glyphs, width < 176))]
+    line = spread(left, right, width, "   " if width >= 220 else "  ")
+    return tuple((text, "faint" if tone else "") for text, tone in line) if view.unmeasured else line
+
+
+def too_much(engine: Engine, width: int) -> Line:
+    """In words, where there is room, that what the agents hold together cannot all be kept."""
+    name = "working set" if width >= 176 else "set"
+    return ((f"{name} does not fit", "bad"),) if (engine.demand or 0) > 1 else ()
 
 
 def working_set(engine: Engine, width: int, glyphs: Glyphs) -> Line:
     """The live sessions' contexts together as a share of the cache; beside it, the gauge carries a mark there."""
-    if engine.demand is None:
+    if not engine.kv_tokens:
         return ()
     name = "working set " if width >= 176 else "set "
     shown = percent(engine.demand, glyphs.none)
-    return ((name, "dim"), (f"{shown:>4}", "bad" if engine.demand > 1 else "text" if engine.demand else "faint"))
+    return ((name, "dim"), (f"{shown:>4}", "bad" if (engine.demand or 0) > 1 else "text" if engine.demand else "faint"))
 
 
 def hits(view: View, width: int, glyphs: Glyphs) -> Line:

@@ -62,10 +62,10 @@ def title_line(view: View, width: int, glyphs: Glyphs, *, frozen: bool = False) 
     wide = width >= 100
     # The badge says what the engine is where there is no room to say it twice.
     named = view.engine_name if wide or not view.emulated else ""
-    machine = glyphs.separator.join(s for s in (named, view.model, view.hardware) if s)
     bar = f"{'±' if glyphs.name == 'unicode' else '+-'}{view.error_bar} " if view.error_bar else ""
     right: list[Part] = [
         (0, ((" FROZEN ", "frozen"),) if frozen else ()),
+        (3, (("space goes on", "dim"),) if frozen else ()),
         (0, ((f" EMULATED {bar}", "emulated"),) if view.emulated else ()),
         speed_part(view),
         (0, validity(view, glyphs, max(16, width // 3))),
@@ -75,10 +75,19 @@ def title_line(view: View, width: int, glyphs: Glyphs, *, frozen: bool = False) 
         (9, (("windtunnel", "brand"),)),
         (8, ((plural(view.agents, "agent"), "strong"),)),
         (3, ((cut(view.source, max(12, width // 4), glyphs.ellipsis), "dim"),)),
-        (5, ((cut(machine, max(16, width - used), glyphs.ellipsis), "text"),)),
+        (5, ((_machine(named, view, max(16, width - used), glyphs), "text"),)),
         (2, ((view.sure, "dim"),) if view.sure else ()),
     ]
     return spread(left, right, width)
+
+
+def _machine(engine: str, view: View, room: int, glyphs: Glyphs) -> str:
+    """Engine, model and hardware; where not all fit, first the engine goes, then the hardware."""
+    for parts in ((engine, view.model, view.hardware), (view.model, view.hardware), (view.model,)):
+        text = glyphs.separator.join(part for part in parts if part)
+        if len(text) <= room:
+            return text
+    return cut(view.model, room, glyphs.ellipsis)
 
 
 def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
@@ -90,6 +99,8 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
         mark = glyphs.states["done" if tone == "done" else "failed" if tone == "failed" else "cut"]
         if view.ending == "failed" and view.reason:
             word = f"{word}: {view.reason.replace('_', ' ')}"
+        elif view.unmeasured:
+            word = f"{word} in warm-up: nothing was measured" if view.calls else f"{word} before any call"
         state: Line = ((f"{mark} {word}", "good" if tone == "done" else "bad" if tone == "failed" else "cut"),)
         return (*state, (f"  {clock(view.elapsed_s)}", "strong"))
     tone = {"steady": "good", "warmup": "warn", "draining": "warn"}.get(view.phase, "prefill")
@@ -102,12 +113,16 @@ def phase_part(view: View, width: int, glyphs: Glyphs) -> Line:
         gap = " / " if wide else "/"
         times: Line = ((f"{clock(view.phase_s)}{gap}{clock(view.total_s)}", "strong"), *_left(view))
         return (*named, *_way(share, width, glyphs), *times)
+    if view.phase == "warmup" and view.warm is not None:
+        n, of = view.warm
+        words = f" of {of} agents warm" if wide else f"/{of} warm"
+        return (*named, (clock(view.elapsed_s), "strong"), (f"  {n:>{len(str(of))}}", "strong"), (words, "dim"))
     done: Line = ()
     if view.goal is not None:
         n, of, what = view.goal
         done = (("  ", ""), (f"{n:>{len(str(of))}}", "strong"), (f" of {of} {what}", "dim"))
         return (*named, *_way(n / of, width, glyphs), (clock(view.elapsed_s), "strong"), *done, *_left(view))
-    return (*named, (clock(view.elapsed_s), "strong"))
+    return (*named, (clock(view.elapsed_s), "strong"), *_left(view))
 
 
 def _way(share: float, width: int, glyphs: Glyphs) -> Line:
@@ -268,10 +283,12 @@ def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
         for state in LEGEND
     ]
     size = min(size, 2)
+    # While the run goes on its states come first; after it, its sessions.
+    over = view.ending is not None
     ended: list[Part] = [
-        (6, (("done ", "dim"), (f"{view.done:>{size}}", "good" if view.done else "faint"))),
+        (6 if over else 4, (("done ", "dim"), (f"{view.done:>{size}}", "good" if view.done else "faint"))),
         (7, (("failed ", "dim"), (f"{view.failed:>{size}}", "bad" if view.failed else "faint"))),
-        (6, (("cut ", "dim"), (f"{view.cut:>{size}}", "cut" if view.cut else "faint"))),
+        (6 if over else 3, (("cut ", "dim"), (f"{view.cut:>{size}}", "cut" if view.cut else "faint"))),
     ]
     used = sum(cells(line) + 2 for _, line in [*legend, *ended])
     room = max(8, min(width - used - 12, 60))

@@ -17,6 +17,9 @@ AXIS = 7
 """Cells of the axis labels."""
 ASCII_LEVELS = " .:|#"
 BEYOND = ">"
+RARE = 100
+"""One value of so many may be cut off, where it is more than `FAR` times as large as all others."""
+FAR = 2.0
 
 
 def braille_rows(
@@ -84,6 +87,21 @@ def fitted(values: Sequence[float | None], cells: int, whole: bool) -> list[floa
     return dots
 
 
+def usual(values: Sequence[float]) -> float:
+    """What the axis reaches up to: the largest value, but for single ones that stand far out of all others."""
+    if not values:
+        return 0.0
+    ordered = sorted(values)
+    most, common = ordered[-1], ordered[-1 - max(1, len(ordered) // RARE)] if len(ordered) >= RARE // 2 else ordered[-1]
+    return common if common > 0 and most > FAR * common else most
+
+
+def _beyond(row: str, values: Sequence[float | None], top: float, glyphs: Glyphs) -> str:
+    """The top row with an arrow where a value goes beyond it."""
+    over = {i // 2 for i, v in enumerate(values) if v is not None and v > top * (1 + 1e-9)}
+    return "".join(glyphs.up if i in over else c for i, c in enumerate(row)) if over else row
+
+
 @lru_cache(maxsize=16)
 def graph(
     values: tuple[float | None, ...],
@@ -98,14 +116,15 @@ def graph(
 ) -> tuple[Line, ...]:
     """Axis and curve, `width` x `height` cells in all: the top's value, the unit, and zero at the axis.
 
-    `top` fixes the axis; else it is the next round number. `whole`: the run is over. Cached: the values change once a
-    second.
+    `top` fixes the axis; else it is the next round number above what is `usual`. `whole`: the run is over. Cached: the
+    values change once a second.
     """
     inner = max(1, width - AXIS - 1)
     shown = fitted(values, inner, whole)
-    upper = top if top is not None else ceiling(max((v for v in shown if v is not None), default=0.0))
+    upper = top if top is not None else ceiling(usual([v for v in shown if v is not None]))
     blank = [None] * (2 * inner - len(shown))
     rows = braille_rows([*shown, *blank], inner, height, upper, braille=glyphs.braille)
+    rows[0] = _beyond(rows[0], shown, upper, glyphs)
     labels = [""] * height
     labels[-1] = "0"
     if top is not None or any(shown):
