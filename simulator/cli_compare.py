@@ -1,6 +1,7 @@
 """`windtunnel compare`: an experiment file, or run folders that exist."""
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +68,7 @@ def _of_folders(paths: tuple[Path, ...], metrics: tuple[str, ...]) -> "Outcome":
     from windtunnel.simulator.experiments.folders import group
     from windtunnel.simulator.experiments.outcome import assess, told
 
-    steps, asked = group(paths), named.chosen(metrics)
+    steps, asked = group(paths, time.time()), named.chosen(metrics)
     return assess(steps, asked if metrics else told(asked, steps), name="comparison of run folders")
 
 

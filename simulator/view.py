@@ -56,7 +56,7 @@ def print_comparison(paths: Sequence[Path], *, as_json: bool) -> None:
     outcome = (
         read_outcome(paths[0])
         if len(paths) == 1
-        else assess(group(paths), chosen(()), name="comparison of run folders")
+        else assess(group(paths, time.time()), chosen(()), name="comparison of run folders")
     )
     print(msgspec.json.encode(outcome).decode() if as_json else table.render(outcome).rstrip("\n"))
 

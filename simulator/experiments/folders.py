@@ -11,13 +11,13 @@ from windtunnel.traces.errors import UsageError
 MOST_DIFFERENCES = 6
 
 
-def group(paths: Sequence[Path]) -> list[StepRuns]:
-    """Run folders by engine configuration; the first one's configuration is the base.
+def group(paths: Sequence[Path], now: float | None = None) -> list[StepRuns]:
+    """Run folders by engine configuration; the first one's configuration is the base. `now` is Unix time, see `read`.
 
     Runs of one block have the same seed, or else the same place among their configuration's runs in time. Raises
     UsageError for runs whose workloads differ, with what differs.
     """
-    measured = [runs.read(path) for path in dict.fromkeys(path.resolve() for path in paths)]
+    measured = [runs.read(path, now) for path in dict.fromkeys(path.resolve() for path in paths)]
     if len(measured) < 2:
         raise UsageError("compare needs two run folders at least, or an experiment file")
     return grouped(measured)

@@ -27,6 +27,7 @@ FORCED = (
 )
 BLOCKED = "no verdict: the runs were not interleaved"
 OTHER_WORK = "no verdict: its settings made other sessions be replayed than those it is compared with"
+LIVE = "{} is still going on: its figures so far, and no verdict"
 OTHER_MODEL = "same work forced on both models: speed only"
 
 
@@ -170,6 +171,7 @@ def assess(
         if twins[i] == twins[j]:
             return {str(m): SAME_RUNS if _told(valid[twins[i]], m) else NOT_TOLD for m in metrics}
         silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j]) or _other_work(steps[i], steps[j])
+        silent = silent or any(run.live for step in (steps[i], steps[j]) for run in step.runs.values())
         said = {}
         for metric in map(str, metrics):
             e = found[f"{i}>{j}", metric]
@@ -204,7 +206,7 @@ def assess(
                 changes=step.changes,
                 previous=None if step.previous is None else steps[step.previous].name,
                 invalid_runs=tuple(
-                    f"{run.path.name}: {', '.join(run.summary.invalid_reasons)}"
+                    f"{run.place}: {', '.join(run.summary.invalid_reasons)}"
                     for b, run in sorted(step.runs.items())
                     if b not in valid[i]
                 ),
@@ -392,5 +394,6 @@ def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: 
         notes.append(OTHER_WORK)
     if len(models) > 1:
         notes.append(OTHER_MODEL)
-    damaged = [run for _, run in sorted(step.runs.items()) if run.damage]
-    return notes + [f"{run.path.parent.name}/{run.path.name}: {run.damage}" for run in damaged]
+    inside = [run for _, run in sorted(step.runs.items())]
+    notes += [LIVE.format(run.place) for run in inside if run.live]
+    return notes + [f"{run.place}: {run.damage}" for run in inside if run.damage]

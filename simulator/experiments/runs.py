@@ -7,13 +7,15 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.experiments import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words
-from windtunnel.simulator.results.store import RunFolder
-from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.liveness import state
+from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
+from windtunnel.simulator.results.summary import of_tally
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
 from windtunnel.traces.model import Problem
@@ -57,11 +59,19 @@ class Measured(Struct, frozen=True):
     """Calls of the measured window that completed."""
     damage: str = ""
     """What of its events could not be read; empty where all could."""
+    live: bool = False
+    """It goes on: these are its figures so far, and that it has no end is not held against it."""
 
     @property
     def seed(self) -> int | None:
         seed = self.run.get("seed")
         return seed if isinstance(seed, int) else None
+
+    @property
+    def place(self) -> str:
+        """Where it lies: its block and its step; of a run by itself its own folder."""
+        above = self.path.parent.name
+        return f"{above}/{self.path.name}" if above.startswith("block-") else self.path.name
 
     @property
     def virtual(self) -> bool:
@@ -80,20 +90,52 @@ class Measured(Struct, frozen=True):
         return float(clock) if isinstance(clock, int | float) else 0.0
 
 
-def read(path: Path) -> Measured:
-    """A run folder; UsageError where it is none. A run without a summary is summed up from its events."""
-    return read_whole(path)[0]
+def read(path: Path, now: float | None = None) -> Measured:
+    """A run folder; UsageError where it is none. A run without a summary is summed up from its events.
+
+    With `now` (Unix time) a run that goes on is told from one that died.
+    """
+    reading = Reading(path)
+    try:
+        return reading.on(now)
+    finally:
+        reading.close()
 
 
-def read_whole(path: Path) -> tuple[Measured, Tally]:
-    """The same, and everything that its events tell."""
-    folder = RunFolder.open(path)
-    problems: list[Problem] = []
-    events = list(folder.events(problems))
-    tally = Tally(folder.run, events)
-    calls: dict[Key, CallEnd] = {(call.session, call.thread, call.call): call for call in tally.window_calls}
-    summary = folder.summary() or summarise(folder.run, events)
-    return Measured(path, folder.run, summary, calls, in_words(problems)), tally
+class Reading:
+    """A run folder that may still grow; UsageError where it is none. `on` reads what was added since the last time."""
+
+    def __init__(self, path: Path) -> None:
+        self.folder = RunFolder.open(path)
+        self.tally = Tally(self.folder.run, ())
+        """Everything that its events tell."""
+        self._tail = Tail(path / EVENTS_FILE)
+
+    def on(self, now: float | None = None) -> Measured:
+        """The run as it is at `now` (Unix time, see `read`)."""
+        run, tally, tail = self.folder.run, self.tally, self._tail
+        # Looked at before the events are read: what ends in between is read whole the next time.
+        live = now is not None and state(self.folder, now) == "running"
+        if live:
+            run = tally.run = self.folder.reload()
+        tally.more(event for events in iter(tail.poll, []) for event in events)
+        problems = list(tail.problems)
+        if tail.partial and not live:
+            problems.append(Problem(str(tail.path), tail.line, "the last line is incomplete"))
+        calls: dict[Key, CallEnd] = {(call.session, call.thread, call.call): call for call in tally.window_calls}
+        summary = self.folder.summary() or of_tally(run, tally)
+        return Measured(
+            self.folder.path, run, _so_far(summary) if live else summary, calls, in_words(problems), live=live
+        )
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+def _so_far(summary: Summary) -> Summary:
+    """Of a run that goes on: that it has no end yet is nothing against its figures."""
+    reasons = tuple(reason for reason in summary.invalid_reasons if reason != "died")
+    return replace(summary, status=None, status_reason=None, valid=not reasons, invalid_reasons=reasons)
 
 
 def workload(run: Mapping[str, Any]) -> dict[str, str]:

@@ -10,6 +10,8 @@ from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import figures
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.facts import is_recording
+from windtunnel.simulator.results.lines import CHUNKS, COARSE, Outline
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.tally import Tally
 
 MOST_STEPS = 4000
@@ -31,10 +33,32 @@ class Curves(Struct, frozen=True):
 
 
 def curves(tally: Tally) -> Curves:
+    step, edges = _steps(tally)
+    tokens, _ = np.histogram(tally.arrivals.times / NS, bins=edges, weights=tally.arrivals.counts)
+    return _of(tally, step, edges, tokens)
+
+
+def outlined(folder: RunFolder) -> Curves:
+    """The same in half the time: arrivals not chunk by chunk, but by the sums that the run told of as it went on."""
+    events = list(folder.events(leave_out=(CHUNKS, COARSE)))
+    told = [(event.t, event.output_tokens) for event in events if isinstance(event, Outline)]
+    tally = Tally(folder.run, events)
+    step, edges = _steps(tally)
+    if len(told) < len(edges):
+        return curves(Tally(folder.run, folder.events()))
+    times, sums = np.array([(tally.first_t, 0), *told], dtype=np.float64).T
+    return _of(tally, step, edges, np.diff(np.interp(edges, times / NS, sums)))
+
+
+def _steps(tally: Tally) -> tuple[float, Values]:
     length = max(tally.end_t / NS, 1.0)
     step = max(1.0, length / MOST_STEPS)
-    edges = np.arange(0.0, length + step, step)
-    tokens, _ = np.histogram(tally.arrivals.times / NS, bins=edges, weights=tally.arrivals.counts)
+    return step, np.arange(0.0, length + step, step)
+
+
+def _of(tally: Tally, step: float, edges: Values, tokens: Values) -> Curves:
+    """`tokens` arrived between each edge (s) and the next."""
+    length = max(tally.end_t / NS, 1.0)
     sizes = np.minimum(edges[1:], length) - edges[:-1]
     whole = sizes > step / 4  # the last step counts what it holds, and not where that is next to nothing
     of_calls = {"ttft_s": of_call.ttft_s, "tpot_s": of_call.tpot_s, "e2e_s": of_call.e2e_s}

@@ -29,6 +29,16 @@ class _ShortCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False
     chunks: Chunks = msgspec.field(default=Chunks(), name="-")
 
 
+class _Counts(Chunks, frozen=True, gc=False):
+    """How many tokens came in each chunk, not when."""
+
+    us: tuple[int, ...] = msgspec.field(default=(), name="-")
+
+
+class _TimelessCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False):
+    chunks: _Counts = _Counts()
+
+
 class Seen(Struct, frozen=True, array_like=True, gc=False):
     """The beginning of an `AgentProgress`: what its agent did, without how far it was."""
 
@@ -61,6 +71,7 @@ def _decoder(instead: dict[type, type]) -> msgspec.json.Decoder[Any]:
 
 _SHORT = _decoder({CallEnd: _ShortCallEnd})
 _ROUGH = _decoder({Progress: Outline, ClientSample: Unread})
+_SHORT_AND_ROUGH = _decoder({CallEnd: _TimelessCallEnd, Progress: Outline, ClientSample: Unread})
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding damaged JSON can raise; the last one where it is nested thousands deep."""
 KNOWN_TYPES = frozenset(str(kind.__struct_config__.tag) for kind in AnyEvent.__args__)
@@ -79,9 +90,10 @@ def decode_lines(
     """Whole lines to events. Unknown types are skipped, unreadable lines become problems.
 
     Events whose type is in `leave_out` are not decoded, nor with CHUNKS in it the chunks of calls: most bytes of a long
-    run are these. With COARSE in it a progress comes as an `Outline`, and nothing of the client's samples.
+    run are these. With COARSE in it a progress comes as an `Outline`, and nothing of the client's samples. With both
+    a call's chunks come without their times.
     """
-    decoder: msgspec.json.Decoder[Any] = _ROUGH if COARSE in leave_out else _SHORT if CHUNKS in leave_out else _DECODER
+    decoder = _decoder_for(leave_out)
     leave_out = [name for name in leave_out if name in KNOWN_TYPES]
     if leave_out:
         starts = tuple(f'{{"type":"{name}"'.encode() for name in leave_out)
@@ -100,6 +112,12 @@ def decode_lines(
                     out.append(event)
                 number += 1
     return out
+
+
+def _decoder_for(leave_out: Sequence[str]) -> msgspec.json.Decoder[Any]:
+    if COARSE in leave_out:
+        return _SHORT_AND_ROUGH if CHUNKS in leave_out else _ROUGH
+    return _SHORT if CHUNKS in leave_out else _DECODER
 
 
 def _batches(data: bytes) -> Iterator[bytes]:

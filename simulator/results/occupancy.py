@@ -37,6 +37,11 @@ class Spans:
         if end > start:
             self._spans.append((agent, start, end, kind))
 
+    def copy(self) -> "Spans":
+        other = Spans()
+        other._spans = self._spans.copy()
+        return other
+
     def integrate(self, start: int, end: int) -> Occupancy:
         edges: dict[int, list[tuple[int, int, Kind]]] = {}
         calls = stall = 0

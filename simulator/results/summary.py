@@ -35,7 +35,11 @@ def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:
 
 def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
     """`run` is `run.json` as decoded; `events` in file order."""
-    tally = Tally(run, events)
+    return of_tally(run, Tally(run, events))
+
+
+def of_tally(run: dict[str, Any], tally: Tally) -> Summary:
+    """The same of events that were walked through before."""
     values = {name: metric.compute(tally) for name, metric in METRICS.items()}
     if facts.is_recording(run):
         values |= dict.fromkeys(OF_REPLAYS)

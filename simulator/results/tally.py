@@ -97,10 +97,21 @@ class Tally:
         self.last_t = 0
         self._spans = Spans()
         self._waits: dict[WaitKey, WaitStart] = {}
+        self._chunks: list[tuple[Times, Counts]] = []
+        """Of the first calls: as many as somebody asked for."""
+        self._seen = False
+        self.window: Window | None = None
+        self.window_calls: list[CallEnd] = []
+        self.occupancy = Occupancy()
+        self.more(events)
+
+    def more(self, events: Iterable[Event]) -> None:
+        """Takes in what follows in the file: a run that goes on is walked through once."""
         self._read(events)
+        self.__dict__.pop("arrivals", None)
         self.window = self._find_window()
         self.window_calls = self._window_calls()
-        self.occupancy = self._spans.integrate(self.window.start, self.window.end) if self.window else Occupancy()
+        self.occupancy = self._occupancy(self.window) if self.window else Occupancy()
 
     @property
     def agents(self) -> int:
@@ -111,7 +122,8 @@ class Tally:
 
     @cached_property
     def arrivals(self) -> Arrivals:
-        chunks = [(times, counts) for times, counts in map(token_chunks, self.calls) if len(counts)]
+        self._chunks += map(token_chunks, self.calls[len(self._chunks) :])
+        chunks = [(times, counts) for times, counts in self._chunks if len(counts)]
         if not chunks:
             return Arrivals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
         return Arrivals(np.concatenate([times for times, _ in chunks]), np.concatenate([n for _, n in chunks]))
@@ -121,10 +133,9 @@ class Tally:
         return self.run_end.t if self.run_end is not None else self.last_t
 
     def _read(self, events: Iterable[Event]) -> None:
-        seen = False
         for event in events:
-            if not seen:
-                self.first_t, seen = event.t, True
+            if not self._seen:
+                self.first_t, self._seen = event.t, True
             self.last_t = max(self.last_t, event.t)
             match event:
                 case CallEnd():
@@ -155,17 +166,12 @@ class Tally:
                     self.run_end = event
                 case _:
                     pass
-        self._close_open()
 
     def _call_end(self, event: CallEnd) -> None:
         self.calls.append(event)
         self.open_calls.pop(event.request_id, None)
         if event.t_sent is not None:
-            self._flight(event.agent, event.t_sent, event.t_first, ended_ns(event))
-
-    def _flight(self, agent: int, sent: int, first: int | None, end: int) -> None:
-        self._spans.add(agent, "call", sent, end)
-        self._spans.add(agent, "stall", sent, first if first is not None else end)
+            _flight(self._spans, event.agent, event.t_sent, event.t_first, ended_ns(event))
 
     def _wait_end(self, event: WaitEnd) -> None:
         start = self._waits.pop((event.agent, event.session, event.thread, event.call, event.cause), None)
@@ -186,16 +192,18 @@ class Tally:
             if wait.cause == "tool":
                 self._spans.add(wait.agent, "tool", wait.t, event.t)
 
-    def _close_open(self) -> None:
+    def _occupancy(self, window: Window) -> Occupancy:
         """What never ended lasted until the last event: the run was killed, or is still going on."""
+        spans = self._spans.copy()
         for session in self.sessions.values():
             if session.end is None:
-                self._spans.add(session.start.agent, "live", session.start.t, self.last_t)
+                spans.add(session.start.agent, "live", session.start.t, self.last_t)
         for wait in self._waits.values():
             if wait.cause == "tool":
-                self._spans.add(wait.agent, "tool", wait.t, self.last_t)
+                spans.add(wait.agent, "tool", wait.t, self.last_t)
         for call in self.open_calls.values():
-            self._flight(call.agent, call.t, None, self.last_t)
+            _flight(spans, call.agent, call.t, None, self.last_t)
+        return spans.integrate(window.start, window.end)
 
     def _find_window(self) -> Window | None:
         """From the first `steady` to the next phase, or to the run's end."""
@@ -231,3 +239,8 @@ class Tally:
             if end is not None and end.status == "failed" and (end.session, end.reason) not in named:
                 count[end.reason or "unknown"] += 1
         return dict(sorted(count.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _flight(spans: Spans, agent: int, sent: int, first: int | None, end: int) -> None:
+    spans.add(agent, "call", sent, end)
+    spans.add(agent, "stall", sent, first if first is not None else end)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from math import exp
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -69,6 +70,25 @@ def test_runs_that_are_not_valid_do_not_count_and_are_named(made: Made) -> None:
     assert found.versus_base["output_tokens_per_s"].blocks == 4
     assert found.versus_base["output_tokens_per_s"].ratio == pytest.approx(1.3, rel=0.01)
     assert found.invalid_runs == ("2-s1: foreign_load",)
+
+
+def test_runs_of_an_experiment_are_named_by_block_and_step_once(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3], blocks=4)
+    spoiled = {
+        b: msgspec.structs.replace(made("s1", b, 2 * b, 5.0, reasons=("client_lag",)), path=Path(f"/e/block-0{b}/fast"))
+        for b in (1, 2)
+    }
+    found = assess([steps[0], msgspec.structs.replace(steps[1], runs=dict(steps[1].runs) | spoiled)], [SPEED], name="x")
+    assert found.steps[1].invalid_runs == ("block-01/fast: client_lag", "block-02/fast: client_lag")
+
+
+def test_a_run_that_goes_on_has_figures_and_no_verdict(made: Made) -> None:
+    steps = ladder(made, [1.0, 1.3])
+    live = dict(steps[1].runs) | {3: msgspec.structs.replace(steps[1].runs[3], live=True)}
+    found = assess([steps[0], msgspec.structs.replace(steps[1], runs=live)], [SPEED], name="x").steps[1]
+    compared = found.versus_base["output_tokens_per_s"]
+    assert (round(compared.ratio or 0, 1), compared.verdict, compared.blocks) == (1.3, "too_noisy", 4)
+    assert found.notes == ("3-s1 is still going on: its figures so far, and no verdict",)
 
 
 def test_the_same_settings_under_two_names_are_one_configuration(made: Made) -> None:
