@@ -9,7 +9,7 @@ from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from windtunnel.traces.differing import common_length
-from windtunnel.traces.importers.records import dumps, parse_json
+from windtunnel.traces.json_values import dumps, parse_json
 from windtunnel.traces.model import Block, Call, Message, Trace, digest_of
 
 PartKind = Literal["tools", "reasoning", "text", "call"]

@@ -150,6 +150,8 @@ class Viewer(App[int]):
         """The run that the viewer was opened with has ended; playing it again does not take that back."""
         self.first = first
         """Makes the screen to begin with, where that is not the fleet of the source."""
+        self.settled: Callable[[], object] = lambda: None
+        """Called some seconds after the first picture."""
         self.reads_on = False
         self.ticks_after_end = 0
         self.hear_signals = False
@@ -181,6 +183,7 @@ class Viewer(App[int]):
         """What is there from the start stays: looking through it for garbage again and again would hold up the keys."""
         gc.freeze()
         gc.set_threshold(*GARBAGE)
+        self.settled()
 
     def on_unmount(self) -> None:
         self.trips.close()

@@ -35,7 +35,9 @@ def main(argv: Sequence[str]) -> int:
 
 
 YIELDING = 19
-"""Added niceness beside a live run: where cores are short the screen waits, and not what is measured."""
+"""Added niceness beside a live run: where cores are short the screen waits, and not what is measured.
+
+Not for its first seconds: a screen that does not come looks like one that never will."""
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -123,7 +125,7 @@ def _watch(follower: Follower | None, arguments: argparse.Namespace, first: Firs
     )
     live = follower is not None and state(follower.folder, time.time()) == "running"
     if hasattr(os, "nice") and (arguments.mode == "watch" or live):
-        os.nice(YIELDING)
+        app.settled = lambda: os.nice(YIELDING)
     app.hear_signals = True
     code = app.run()
     return code if code is not None else app.return_code or 1

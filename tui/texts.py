@@ -7,7 +7,6 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from windtunnel.agents.recorder.session_file import file_stem
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.store import TRACES, RunFolder, TextLine
 from windtunnel.traces.breakers import Break, find
@@ -90,6 +89,8 @@ class Traces:
 
     def _recorded(self, folder: RunFolder, trace: str) -> tuple[Trace | None, str]:
         """Of a recording: its own file, read again when it has grown."""
+        from windtunnel.agents.recorder.session_file import file_stem  # for recordings only, and it brings much
+
         paths = sorted((folder.path / TRACES).glob(f"{file_stem(trace)}*.jsonl")) if trace else []
         if not paths:
             return None, "no call of this session has ended yet" if trace else ""

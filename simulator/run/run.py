@@ -266,7 +266,6 @@ class Run:
             tasks.append(asyncio.create_task(self._watch_engine(launched, driver)))
             tasks.append(asyncio.create_task(samplers.compilation(launched, driver)))
         if self.screen:
-            talk("opening the screen")
             self._viewer = await Viewer.start(writer.path, exit_when_done=self.exit_when_done)
             tasks.append(asyncio.create_task(self._watch_viewer(self._viewer, driver, plain)))
         try:

@@ -1,12 +1,17 @@
 """The command: pictures without a terminal, and one sentence for what cannot work."""
 
+import io
+import json
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 from fake_run import Fake
 
+from windtunnel.tui.__main__ import STARTING, begin
 from windtunnel.tui.start import main
 from windtunnel.tui.theme import ASCII, UNICODE, theme_for
 
@@ -68,3 +73,27 @@ def test_the_theme_follows_the_terminal() -> None:
     assert theme_for({"WINDTUNNEL_ASCII": "1"}, "utf-8").glyphs is ASCII
     assert theme_for({"NO_COLOR": "1"}, "utf-8").colour is False
     assert theme_for({"NO_COLOR": ""}, "utf-8").colour is True
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_somebody_at_a_terminal_is_told_at_once_that_a_screen_will_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Terminal()
+    monkeypatch.setattr("sys.stderr", said)
+    assert begin(["run", "--mode", "watch"])
+    assert said.getvalue() == STARTING
+    assert not begin(["run", "--svg=x.svg"])
+    assert not begin(["--list"])
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    assert not begin(["run"])
+
+
+def test_the_first_screen_waits_for_nothing_that_it_does_not_need() -> None:
+    code = "import json, sys, windtunnel.tui.start; print(json.dumps(list(sys.modules)))"
+    names = set(json.loads(subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout))
+    assert "windtunnel.tui.app" in names
+    unneeded = {"windtunnel.traces.importers", "windtunnel.agents.recorder", "windtunnel.simulator.emulator", "aiohttp"}
+    assert not names & (unneeded | {"windtunnel.simulator.run.run", "windtunnel.tui.web", "http.server"})

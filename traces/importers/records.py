@@ -4,15 +4,15 @@ Nothing here raises on bad content. What could not be used is noted as a problem
 or unusable value is None or empty, never a guess.
 """
 
-import json
 import math
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 
+from windtunnel.traces.json_values import dumps as dumps  # noqa: PLC0414 - importers have all their reading from here
+from windtunnel.traces.json_values import parse_json as parse_json  # noqa: PLC0414 - the same
 from windtunnel.traces.model import Problem
 
 MOST_TOKENS = 50_000_000
@@ -21,8 +21,6 @@ MOST_PROBLEMS = 200
 """Problems listed for one file; the rest is counted in one line."""
 _EARLIEST = datetime(2020, 1, 1, tzinfo=UTC).timestamp()
 _LATEST = datetime(2100, 1, 1, tzinfo=UTC).timestamp()
-
-_decode = msgspec.json.Decoder().decode
 
 
 class Notes:
@@ -51,33 +49,6 @@ class Record(Struct, frozen=True):
 
     line: int
     value: dict[str, object]
-
-
-def parse_json(raw: bytes) -> object:
-    """The JSON value in `raw`; raises ValueError for anything that is none.
-
-    msgspec first for its speed; the standard library takes what msgspec refuses and others write (lone surrogates,
-    NaN, integers of any size).
-    """
-    try:
-        return _decode(raw)
-    except (msgspec.DecodeError, ValueError, RecursionError):
-        pass
-    try:
-        return _without_surrogates(json.loads(raw))
-    except RecursionError as e:
-        raise ValueError("nested too deeply") from e
-
-
-def _without_surrogates(value: object) -> object:
-    """Half of a surrogate pair is no text and could not be written to a file again."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [_without_surrogates(v) for v in value]
-    if isinstance(value, dict):
-        return {str(_without_surrogates(k)): _without_surrogates(v) for k, v in value.items()}
-    return value
 
 
 def read_bytes(path: Path, notes: Notes) -> bytes:
@@ -195,8 +166,3 @@ def instant_s(value: object) -> float | None:
 
 def believed(unix: float) -> float | None:
     return unix if _EARLIEST <= unix <= _LATEST else None
-
-
-def dumps(value: object) -> str:
-    """Compact JSON of a parsed value, keys in the order they came."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
