@@ -163,11 +163,18 @@ def _reached(fold: Fold, name: str) -> tuple[int, int]:
 
 
 def moment(fold: Fold, start: int, step: int, *, last: bool = False) -> Moment:
-    """One column, from `start` on; both in ms. `last`: of each figure the latest column in which it is known."""
+    """One column, from `start` on; both in ms. `last`: of each figure the latest whole column in which it is known.
+
+    Of a measured run that is the window's last one: what comes after it is no figure of the run.
+    """
+    until = fold.window[1] if fold.window is not None else None
 
     def one(name: str) -> float | None:
-        known = (_reached(fold, name)[1] - 1) // MS // step * step if last else start
-        return _rates(fold, name, max(0, min(start, known)), step, 1)[0]
+        at = start
+        if last:
+            known = min(_reached(fold, name)[1], until if until is not None else fold.t)
+            at = max(fold.started_t // MS // step, min(start // step, known // MS // step - 1)) * step
+        return _rates(fold, name, at, step, 1)[0]
 
     told = fold.engine.latest is not None and fold.engine.latest.preemptions is not None
     grown = fold.series.amounts("preempted", [start * MS, (start + step) * MS])[0] if len(fold.series) else 0.0

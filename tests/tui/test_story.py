@@ -243,6 +243,14 @@ def test_queue_and_prefill_have_columns_where_the_engine_tells_them_apart() -> N
     assert [value_below(head, row, "prefill s") for row in rows] == ["–", "3.50", "3.50"]
 
 
+def test_on_the_narrowest_screen_columns_are_left_out_and_not_cut() -> None:
+    s = story(turns=(turn(0, recorded_s=4.0, tpot_s=0.0123), turn(1, waits=WAITED)))
+    head = plain(turns_head(60, s)).rstrip()
+    assert head.endswith("TTFT s")
+    assert all(len(plain(line).rstrip()) <= len(head) for line in turns_table(s, None, 60, 5, LOOK))
+    assert "tool s" in plain(turns_head(80, s))
+
+
 def test_the_chosen_turn_stays_in_the_table() -> None:
     many = tuple(turn(0, latency_s=1.0 + i) for i in range(40))
     many = tuple(

@@ -6,7 +6,7 @@ from windtunnel.simulator.results.lanes import RANK
 from windtunnel.tui.screens.timeline_frame import Scope, compose_timeline, place_of, planned
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, level
+from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, legend, level
 from windtunnel.tui.window import Moment, Place, Window, fitting, latest, steps_from
 
 
@@ -61,6 +61,12 @@ def test_states_differ_in_shape_and_without_colour_in_letters() -> None:
     assert [tone for _, tone in cells(lane, UNICODE, colour=True)][:3] == ["prefill", "decode", "tool"]
     assert plain(cells(lane, UNICODE, colour=False)) == "PDDTTW xQ"
     assert plain(cells(lane, ASCII, colour=True)) == "PDDTTW xQ"
+
+
+def test_the_legend_leaves_out_what_does_not_fit() -> None:
+    assert plain(legend(UNICODE, colour=True)).endswith("✗ failed")
+    assert plain(legend(UNICODE, colour=True, room=46)) == "▇ decode  ▇ prefill  ╌ queue  ━ tool  ─ wait"
+    assert plain(legend(UNICODE, colour=True, room=43)) == "▇ decode  ▇ prefill  ╌ queue  ━ tool"
 
 
 def test_the_cursor_stands_in_its_column() -> None:

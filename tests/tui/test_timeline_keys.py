@@ -19,7 +19,7 @@ from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.timeline import TimelineScreen
 from windtunnel.tui.screens.timeline_frame import Scope, place_of
 from windtunnel.tui.theme import Theme, plain
-from windtunnel.tui.window import Place, latest, seen
+from windtunnel.tui.window import Place, latest, moment, seen
 
 Open = Callable[..., Follower]
 
@@ -73,6 +73,12 @@ def test_at_the_end_the_last_known_figures_stand_there(folder: Path, follow: Ope
         place = place_of(Scope(), began, now, columns, over=True)
         m = follower.window(place, None).moment
         assert None not in (m.out, m.kv, m.running, m.waiting, m.in_flight)
+        end = 59_999 // place.step * place.step
+        whole = [
+            moment(follower.fold, end - back * place.step, place.step) for back in range(1, 2 + 2000 // place.step)
+        ]
+        assert (m.in_flight, m.in_tool, m.idle) in [(w.in_flight, w.in_tool, w.idle) for w in whole]
+        assert (m.kv, m.running, m.waiting) in [(w.kv, w.running, w.waiting) for w in whole], "not of the draining"
         assert place.column(now) >= 0.89 * columns, "the axis ends with the run"
 
 

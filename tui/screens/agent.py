@@ -128,8 +128,8 @@ def _transcript_head(story: Story, width: int, look: Theme) -> Line:
         )
     told = any(map(split, story.turns))
     means = legend(look.glyphs, look.colour, told=told)
-    if cells(means) > width - 16:
-        means = legend(look.glyphs, look.colour)
+    if cells(means) > width - 14:
+        means = legend(look.glyphs, look.colour, room=width - 14)
     key = tuple((text, f"head {style}".strip()) for text, style in means)
     name = pad(" transcript", max(12, width - cells(key) - 1))
     return filled(((name, "head"), *key), width, "head")

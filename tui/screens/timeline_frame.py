@@ -317,7 +317,7 @@ def footer(scope: Scope, width: int, aside: Line, choice: str = "") -> Line:
         (6, "z", "all"),
         (5, "end", "now"),
         *(((6, "l", choice),) if choice else ()),
-        (7, "?", "help"),
+        (9, "?", "help"),
         (2, "q", "quit"),
     ]
     parts: list[Part] = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]

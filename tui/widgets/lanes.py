@@ -58,13 +58,16 @@ def cells(ranks: bytes, glyphs: Glyphs, colour: bool, cursor: int | None = None)
     return tuple(piece for piece in out if piece[0])
 
 
-def legend(glyphs: Glyphs, colour: bool, *, told: bool = True) -> Line:
-    """`▇ decode  ━ tool`: what the cells mean. `told`: how long calls were in the engine's queue."""
+def legend(glyphs: Glyphs, colour: bool, *, told: bool = True, room: int = 200) -> Line:
+    """`▇ decode  ━ tool`: what the cells mean, as far as there is room. `told`: how long the engine's queue took."""
     drawn = marks(glyphs, colour)
     said = {} if told else {"prefill": " (and the engine's queue)"}
-    return joined(
-        [((f"{drawn[state]} ", tone(state, colour)), (state + said.get(state, ""), "dim")) for state in LEGEND]
-    )
+    parts: list[Line] = [
+        ((f"{drawn[state]} ", tone(state, colour)), (state + said.get(state, ""), "dim")) for state in LEGEND
+    ]
+    while parts and sum(len(text) for part in parts for text, _ in part) + 2 * len(parts) - 2 > room:
+        parts.pop()
+    return joined(parts)
 
 
 def with_cursor(line: Line, column: int, axis: str) -> Line:

@@ -11,7 +11,7 @@ from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad
 from windtunnel.tui.widgets.lanes import marks, tone
 
-WIDE, MIDDLE = 140, 100
+WIDE, MIDDLE, NARROW = 140, 100, 72
 PARTS: Mapping[str, AgentState] = {
     "rate_cap": "queue",
     "client": "queue",
@@ -51,13 +51,13 @@ COLUMNS = (
     Column("missed", 6),
     Column("new", 6),
     Column("TTFT s", 6),
-    Column("TPOT", 5, most=MIDDLE - 1),
+    Column("TPOT", 5, least=NARROW, most=MIDDLE - 1),
     Column("TPOT ms", 7, least=MIDDLE),
     Column("out", 5, least=MIDDLE),
     Column("queue s", 7, least=WIDE),
     Column("prefill s", 9, least=WIDE),
     Column("decode s", 8, least=WIDE),
-    Column("tool s", 6),
+    Column("tool s", 6, least=NARROW),
 )
 """Prompt = cached + missed + new."""
 
@@ -76,7 +76,7 @@ def split(turn: Turn) -> bool:
 
 def bar_width(width: int, story: Story) -> int:
     used = sum(c.size + 1 for c in columns(width, story)) + 2
-    return max(0, min(width - used, 24 if width >= WIDE else 16 if width >= MIDDLE else 10))
+    return 0 if width - used < 4 else min(width - used, 24 if width >= WIDE else 16 if width >= MIDDLE else 10)
 
 
 def turns_head(width: int, story: Story) -> Line:
