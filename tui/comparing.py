@@ -13,15 +13,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.simulator.experiments import beside as side
-from windtunnel.simulator.experiments import kept, runs
+from windtunnel.simulator.experiments import kept
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE
 from windtunnel.simulator.experiments.metrics import chosen, parse
-from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome, StepRuns, assess
-from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.outcome import LIVE, OTHER_WORK, Outcome, StepOutcome, StepRuns, assess
+from windtunnel.simulator.experiments.runs import Measured, Reading, differences
 from windtunnel.simulator.experiments.table import emulated
-from windtunnel.simulator.results.curves import Curves, curves
+from windtunnel.simulator.results.curves import Curves, curves, outlined
 from windtunnel.simulator.results.facts import is_recording
-from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, SUMMARY_FILE, RunFolder
 from windtunnel.traces.errors import UsageError
 
@@ -31,7 +30,9 @@ MOST_CURVES = 3
 RECORDED = "a recording is real traffic, which nobody planned: figures differ with the work as well"
 LOOK_S = 1.0
 LIVE_S = 5.0
-"""Between readings of a run that goes on: each is of the whole run."""
+"""Between looks at what was added to a run that goes on."""
+SHARE = 20.0
+"""Such a look takes no more than one part in so many of the time."""
 
 
 class Column(Struct, frozen=True, kw_only=True):
@@ -46,6 +47,10 @@ class Column(Struct, frozen=True, kw_only=True):
     uncounted: dict[str, float] = {}
     """Metric to its figure where no run of it counts."""
     live: bool = False
+    this: bool = False
+    """It is the run from which the comparison was asked for."""
+    other_work: bool = False
+    """Its figures differ from the first one's with the work as well."""
 
 
 class Contrast(Struct, frozen=True, kw_only=True):
@@ -78,17 +83,28 @@ class Comparing:
         *,
         whole: bool = False,
         metrics: Sequence[str] = (),
+        this: Path | None = None,
     ) -> None:
         self.paths = tuple(paths)
         self.experiment = len(self.paths) == 1 and kept.is_experiment(self.paths[0])
         self._wall, self._monotonic, self._whole = wall, monotonic, whole
         self._metrics = chosen(metrics)
+        self._this = this
+        """The run that is shown below the comparison."""
+        self.wanted: tuple[int, ...] = ()
+        """Columns whose curves are asked for first."""
         self._reader: ThreadPoolExecutor | None = None
         self._job: Future[None] | None = None
         self._looked: float | None = None
         self._signs: Any = None
         self._read: dict[Path, tuple[Any, Measured, Curves]] = {}
         """By run: the sign it had when it was read, and what was read."""
+        self._outlines: dict[Path, tuple[Any, Curves]] = {}
+        """The same of runs whose figures are known."""
+        self._readings: dict[Path, Reading] = {}
+        """Of runs that go on."""
+        self._live_s = LIVE_S
+        self._over = False
         self._latest = Contrast(title=self._title(), experiment=self.experiment, progress="reading")
 
     def _title(self) -> str:
@@ -117,8 +133,18 @@ class Comparing:
         self._job = self._reader.submit(self._work)
 
     def close(self) -> None:
-        if self._reader is not None:
-            self._reader.shutdown(wait=False, cancel_futures=True)
+        self._over = True
+        if self._reader is None:
+            self._forget()
+            return
+        # Whoever reads the files closes them.
+        self._reader.submit(self._forget)
+        self._reader.shutdown(wait=False)
+
+    def _forget(self) -> None:
+        for reading in self._readings.values():
+            reading.close()
+        self._readings.clear()
 
     # -- what there is
 
@@ -133,14 +159,32 @@ class Comparing:
         ended = _mtime(path / SUMMARY_FILE)
         if ended is not None:
             return ended
-        return _mtime(path / EVENTS_FILE), int(now / LIVE_S)
+        return _mtime(path / EVENTS_FILE), int(now / self._live_s)
 
     def _one(self, path: Path, sign: Any) -> tuple[Measured, Curves]:
+        """A run and its curves; of one that goes on only what was added is read."""
         known = self._read.get(path)
         if known is None or known[0] != sign:
-            measured, tally = runs.read_whole(path)
-            known = self._read[path] = (sign, measured, curves(tally))
+            began = self._monotonic()
+            reading = self._readings.pop(path, None) or Reading(path)
+            measured = reading.on(self._wall())
+            known = self._read[path] = (sign, measured, curves(reading.tally))
+            if measured.live:
+                self._readings[path] = reading
+                self._live_s = max(LIVE_S, SHARE * (self._monotonic() - began))
+            else:
+                reading.close()
         return known[1], known[2]
+
+    def _outline(self, path: Path) -> Curves:
+        """Of a run that is over and whose figures are known."""
+        sign = _mtime(path / SUMMARY_FILE)
+        if path in self._read and self._read[path][0] == sign:
+            return self._read[path][2]
+        known = self._outlines.get(path)
+        if known is None or known[0] != sign:
+            known = self._outlines[path] = (sign, outlined(RunFolder.open(path)))
+        return known[1]
 
     # -- in the thread
 
@@ -154,40 +198,42 @@ class Comparing:
             self._latest = replace(self._latest, problem=str(error), progress="")
 
     def _work_runs(self) -> None:
-        live = {p for p in self.paths if state(RunFolder.open(p), self._wall()) == "running"}
         read = []
         for number, (path, sign) in enumerate(zip(self.paths, self._signs, strict=True)):
             self._latest = replace(self._latest, progress=f"reading run {number + 1} of {len(self.paths)}")
-            measured = self._one(path, sign)[0]
-            read.append(_so_far(measured) if path in live else measured)
+            read.append(self._one(path, sign)[0])
+        live = [LIVE.format(measured.place) for measured in read if measured.live]
         found = side.beside(read, self._metrics)
         recorded = [RECORDED] if any(is_recording(measured.run) for measured in read) else []
         notices = [
             *found.notices,
             *recorded,
-            *(f"{p.name} is still going on: its figures so far" for p in self.paths if p in live),
+            *live,
         ]
         columns = tuple(
             Column(
                 letter=LETTERS[i],
                 name=step.name if len(mine) == 1 and step.name == mine[0].path.name else _short(mine),
-                step=step,
+                # It stands above the table.
+                step=replace(step, notes=tuple(note for note in step.notes if note not in live)),
                 paths=tuple(run.path for run in mine),
                 curves=tuple(self._read[run.path][2] for run in mine),
                 uncounted=_uncounted(mine, self._metrics),
-                live=any(run.path in live for run in mine),
+                live=any(run.live for run in mine),
+                this=self._this is not None and any(_same(run.path, self._this) for run in mine),
+                other_work=bool(differences(read[0].run, mine[0].run)),
             )
             for i, (step, mine) in enumerate(zip(found.outcome.steps, found.runs, strict=True))
         )
-        differences = side.differing([side.settings(mine[0].run) for mine in found.runs])
+        settings = side.differing([side.settings(mine[0].run) for mine in found.runs])
         self._latest = Contrast(
             title=self._title(),
             columns=columns,
-            metrics=tuple(map(str, self._metrics)),
+            metrics=_reported(columns, list(map(str, self._metrics))),
             blocks=found.outcome.blocks,
             emulated=tuple(emulated(found.outcome)) if found.outcome.emulated else (),
             notices=tuple(notices),
-            differences=tuple(differences),
+            differences=tuple(settings),
             live=bool(live),
         )
 
@@ -200,6 +246,7 @@ class Comparing:
                 name=step.name,
                 step=step,
                 paths=tuple(kept.run_of(folder, run) for run in step.runs),
+                other_work=OTHER_WORK in step.notes,
             )
             for i, step in enumerate(outcome.steps if outcome else ())
         ]
@@ -207,7 +254,7 @@ class Comparing:
             title=outcome.name if outcome else self._title(),
             experiment=True,
             columns=tuple(columns),
-            metrics=tuple(outcome.steps[0].metrics) if outcome and outcome.steps else (),
+            metrics=_reported(columns, list(outcome.steps[0].metrics)) if outcome and outcome.steps else (),
             blocks=outcome.blocks if outcome else 0,
             emulated=tuple(emulated(outcome)) if outcome and outcome.emulated else (),
             notices=said,
@@ -229,18 +276,22 @@ class Comparing:
         # Runs that count go before others: the curves are of what the figures are of.
         best = [sorted(column.paths, key=_counts, reverse=True)[:MOST_CURVES] for column in columns]
         todo = [(n, i) for n in range(MOST_CURVES) for i, paths in enumerate(best) if n < len(paths)]
-        for done, (n, i) in enumerate(todo):
-            progress = base.progress or f"reading run {done + 1} of {len(todo)}"
+        total = len(todo)
+        while todo and not self._over:
+            progress = base.progress or f"reading run {total - len(todo) + 1} of {total}"
             self._latest = replace(base, columns=tuple(columns), progress=progress)
+            # What is looked at comes first, then one run of each configuration after the other.
+            n, i = min(todo, key=lambda place: (place[0], place[1] not in self.wanted, place[1]))
+            todo.remove((n, i))
             path = best[i][n]
             try:
-                measured, found = self._one(path, _mtime(path / SUMMARY_FILE))
+                if n == 0 and columns[i].step.invalid_runs:
+                    measured = self._one(path, _mtime(path / SUMMARY_FILE))[0]
+                    metrics = [parse(name) for name in base.metrics]
+                    columns[i] = replace(columns[i], uncounted=_uncounted([measured], metrics))
+                columns[i] = replace(columns[i], curves=(*columns[i].curves, self._outline(path)))
             except UsageError:
                 continue
-            columns[i] = replace(columns[i], curves=(*columns[i].curves, found))
-            if n == 0 and columns[i].step.invalid_runs:
-                metrics = [parse(name) for name in base.metrics]
-                columns[i] = replace(columns[i], uncounted=_uncounted([measured], metrics))
         self._latest = replace(base, columns=tuple(columns), problem=self._latest.problem if not columns else "")
 
     def _outcome(self, folder: Path) -> tuple[Outcome | None, tuple[str, ...]]:
@@ -260,15 +311,22 @@ class Comparing:
         return assess(made, self._metrics, name=kept.name_of(folder), experiment_dir=str(folder)), (said,)
 
 
-def _so_far(measured: Measured) -> Measured:
-    """Of a run that goes on: that it has no end yet is nothing against its figures."""
-    reasons = tuple(reason for reason in measured.summary.invalid_reasons if reason != "died")
-    summary = replace(measured.summary, status=None, valid=not reasons, invalid_reasons=reasons)
-    return replace(measured, summary=summary)
+def _reported(columns: Sequence[Column], metrics: Sequence[str]) -> tuple[str, ...]:
+    """Those that any column reports; all of them while none does."""
+
+    def told(column: Column, metric: str) -> bool:
+        figure = column.step.metrics.get(metric)
+        return metric in column.uncounted or (figure is not None and figure.value is not None)
+
+    return tuple(m for m in metrics if any(told(c, m) for c in columns)) or tuple(metrics)
 
 
 def _uncounted(mine: Sequence[Measured], metrics: Sequence[Any]) -> dict[str, float]:
     return {str(m): value for m in metrics if (value := side.uncounted(mine, m)) is not None}
+
+
+def _same(one: Path, other: Path) -> bool:
+    return one.absolute() == other.absolute()
 
 
 def _short(mine: Sequence[Measured]) -> str:

@@ -22,7 +22,7 @@ from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.history import Histories
-from windtunnel.tui.playing import Playing
+from windtunnel.tui.playing import REPLAY, Playing
 from windtunnel.tui.snapshot import NS, Plans, head_of, view_of
 from windtunnel.tui.stories import Asked, Stories
 from windtunnel.tui.transcript import Story
@@ -176,7 +176,7 @@ class Follower:
         """Play faster (+1) or slower (-1); a finished run that only stands there is played from its start."""
         if self.playing is None:
             if self.ending is not None:
-                self.play(0.0, 1.0)
+                self.play(0.0, REPLAY)
         else:
             self.playing.change(by, self.monotonic())
 

@@ -2,6 +2,8 @@
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0)
 """Seconds of the run in a second; what faster and slower go through."""
+REPLAY = 10.0
+"""The speed with which a finished run begins to be played again, whichever key asks for it."""
 STEP_S = 10.0
 """One step forward or back at speed 1; at other speeds so much of the viewer's time."""
 

@@ -70,7 +70,9 @@ class Trips:
     # -- runs
 
     def open_run(self, path: Path, speed: float | None = None) -> None:
-        """Another run over what is shown; escape comes back."""
+        """Another run over what is shown; escape comes back. One that is followed below already is gone back to."""
+        if speed is None and self._back_to(path):
+            return
         try:
             follower = Follower.open(path, self.wall, self.monotonic, speed=speed, whole=self.whole)
         except UsageError as error:
@@ -82,6 +84,20 @@ class Trips:
         app.fleet.table = Table(away=True)
         app.put(app.fleet, self._closed)
         app.tick()
+
+    def _back_to(self, path: Path) -> bool:
+        """Whether the run is followed here, and shown now: it is not read twice."""
+        sources = [*(source for source, *_ in self._below), self.app.source]
+        depth = next((i for i, source in enumerate(sources) if _shows(source, path)), None)
+        if depth is None:
+            return False
+        while len(self._below) > depth or self.app.screen is not self.app.fleet:
+            fleet = self.app.screen is self.app.fleet
+            self.app.pop_screen()
+            if fleet:
+                self._closed(None)
+        self.app.tick()
+        return True
 
     def _closed(self, _: Any) -> None:
         if isinstance(self.app.source, Follower):
@@ -147,7 +163,7 @@ class Trips:
         self.app.put(self.comparison_of(paths))
 
     def comparison_of(self, paths: Sequence[Path], *, nested: bool = True) -> CompareScreen:
-        source = Comparing(paths, self.wall, self.monotonic, whole=self.whole)
+        source = Comparing(paths, self.wall, self.monotonic, whole=self.whole, this=self._shown())
         return CompareScreen(self.app.look, source, nested=nested)
 
 
@@ -172,6 +188,13 @@ def against(subject: Path) -> Callable[[Path], tuple[str, str]]:
         return "same work", "good"
 
     return told
+
+
+def _shows(source: "Source", path: Path) -> bool:
+    """Whether it follows this run as it stands, and does not play it again."""
+    if not isinstance(source, Follower) or source.playing is not None:
+        return False
+    return source.folder.path.absolute() == path.absolute()
 
 
 def _readable(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,8 @@ from fake_run import Fake
 from fake_shelf import WALL
 from msgspec.structs import replace
 
+from windtunnel.simulator.experiments.folders import group
+from windtunnel.simulator.results.store import Tail
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import compose_compare
 from windtunnel.tui.screens.compare_parts import Looked
@@ -63,16 +66,20 @@ def test_an_experiment_is_shown_with_its_own_verdicts(ladder: Path) -> None:
 def test_the_figures_and_the_settings_are_there_before_the_curves(
     ladder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    source, seen = read(ladder), []
-    one = Comparing._one
+    source, seen, order = read(ladder), [], []
+    outline = Comparing._outline
 
-    def looked(self: Comparing, *args: object) -> object:
+    def looked(self: Comparing, path: Path) -> object:
         latest = self._latest
         seen.append((len(latest.columns), len(latest.differences), sum(len(c.curves) for c in latest.columns)))
-        return one(self, *args)
+        order.append(path.name)
+        return outline(self, path)
 
-    monkeypatch.setattr(Comparing, "_one", looked)
+    monkeypatch.setattr(Comparing, "_outline", looked)
+    source.wanted = (2, 0)
     source.poll()
+    # what is looked at comes first
+    assert order[:4] == ["base", "same", "half", "base"]
     # a run of each configuration after the other, and always what is known by then
     assert seen == [(4, 1, n) for n in range(9)]
 
@@ -124,13 +131,91 @@ def test_a_run_that_goes_on_is_read_again_and_is_not_held_against_itself(small: 
     source = read(over, live, clocks=clocks)
     found = source.poll()
     assert (found.live, found.columns[1].live) == (True, True)
-    assert "live is still going on: its figures so far" in found.notices
+    assert "live is still going on: its figures so far, and no verdict" in found.notices
+    assert not any("still going on" in note for note in found.columns[1].step.notes)
     assert "died" not in " ".join(found.columns[1].step.invalid_runs)
     length = len(found.columns[1].curves[0].rates)
     small.write(live, until=36.0)
     clocks.wall = (live / "events.jsonl").stat().st_mtime
     clocks.monotonic += 6.0
     assert len(source.poll().columns[1].curves[0].rates) > length
+    source.close()
+
+
+def test_of_a_run_that_goes_on_only_what_was_added_is_read(
+    small: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = fake_shelf.write(small, tmp_path / "over", rate=100.0)
+    live = small.write(tmp_path / "live", until=20.0)
+    size = (live / "events.jsonl").stat().st_size
+    clocks, taken = Clocks(), []
+    clocks.wall = (live / "events.jsonl").stat().st_mtime
+    source = read(over, live, clocks=clocks)
+    source.poll()
+    poll = Tail.poll
+
+    def polled_(self: Tail, limit: int = 1 << 26) -> object:
+        before = self.read
+        events = poll(self, limit)
+        taken.append(self.read - before)
+        return events
+
+    monkeypatch.setattr(Tail, "poll", polled_)
+    small.write(tmp_path / "more", until=36.0)
+    added = (tmp_path / "more" / "events.jsonl").read_bytes()[size:]
+    with (live / "events.jsonl").open("ab") as file:
+        file.write(added)
+    clocks.wall = (live / "events.jsonl").stat().st_mtime
+    clocks.monotonic += 6.0
+    found = source.poll()
+    assert sum(taken) == len(added) > 0
+    other = read(over, tmp_path / "more", clocks=clocks)
+    whole = other.poll().columns[1]
+    other.close()
+    assert found.columns[1].step.metrics == whole.step.metrics
+    assert list(found.columns[1].curves[0].rates) == list(whole.curves[0].rates)
+    source.close()
+
+
+def test_a_comparison_with_a_live_run_says_so_and_gives_its_ratio(small: Fake, tmp_path: Path) -> None:
+    over = fake_shelf.write(small, tmp_path / "over")
+    live = fake_shelf.write(small, tmp_path / "live", summary=False)
+    with (live / "events.jsonl").open("rb") as file:
+        lines = file.readlines()
+    (live / "events.jsonl").write_bytes(b"".join(lines[: len(lines) * 3 // 4]))
+    clocks = Clocks()
+    clocks.wall = (live / "events.jsonl").stat().st_mtime
+    source = read(over, live, clocks=clocks)
+    found = source.poll()
+    source.close()
+    for width in (60, 80, 120):
+        lines_ = [plain(line) for line in compose_compare(found, Looked(cursor=1), width, 24, Theme()).lines]
+        table = next(i for i, line in enumerate(lines_) if line.startswith(" B against A"))
+        assert re.fullmatch(r"  output tokens/s +[\d,.]+ +[\d,.]+[ │●]+x\d\.\d\d  live: so far *", lines_[table + 1])
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_a_base_that_does_not_count_is_named_beside_both_figures(small: Fake, tmp_path: Path, width: int) -> None:
+    bad = fake_shelf.write(small, tmp_path / "bad", rate=100.0, valid=False)
+    good = fake_shelf.write(small, tmp_path / "good", rate=200.0)
+    frame = compose_compare(read(bad, good).poll(), Looked(cursor=1), width, 24, Theme())
+    lines = [plain(line) for line in frame.lines]
+    table = next(i for i, line in enumerate(lines) if line.startswith(" B against A"))
+    words = lines[table + 1].split()
+    assert words[:4] == ["output", "tokens/s", "100", "200"]
+    assert words[-4:] == ["x2.00", "A", "not", "valid"]
+    assert "+100.0% A not valid" in lines[frame.first + 1]
+    # what nobody reports has no line, and no raw name is left
+    assert not any("makespan" in line or "_s" in line for line in lines)
+
+
+def test_other_work_is_not_comparable_and_the_shown_run_is_named(small: Fake, tmp_path: Path) -> None:
+    paths = [fake_shelf.write(small, tmp_path / "a", rate=100.0), fake_shelf.write(small, tmp_path / "b", agents=12)]
+    clocks = Clocks()
+    found = Comparing(paths, lambda: clocks.wall, lambda: clocks.monotonic, whole=True, this=paths[1]).poll()
+    lines = [plain(line).rstrip() for line in compose_compare(found, Looked(cursor=1), 80, 24, Theme()).lines]
+    assert "B is this run" in lines[0]
+    assert sum(line.endswith("not comparable") for line in lines) >= 3
 
 
 def test_a_finished_run_is_read_once(small: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +223,7 @@ def test_a_finished_run_is_read_once(small: Fake, tmp_path: Path, monkeypatch: p
     clocks = Clocks()
     source = read(*paths, clocks=clocks)
     first = source.poll()
-    monkeypatch.setattr("windtunnel.tui.comparing.runs.read_whole", lambda path: pytest.fail(f"read again: {path}"))
+    monkeypatch.setattr("windtunnel.tui.comparing.Reading", lambda path: pytest.fail(f"read again: {path}"))
     clocks.monotonic += 60.0
     assert source.poll() is first
 
@@ -192,3 +277,15 @@ def test_recordings_are_compared_with_what_is_known_of_them(small: Fake, tmp_pat
     assert any("real traffic" in notice for notice in found.notices)
     assert [len(c.curves[0].latencies["makespan_s"]) for c in found.columns] == [0, 0]
     assert len(found.columns[0].curves[0].latencies["ttft_s"]) > 10
+
+
+def test_the_command_tells_a_live_run_from_one_that_died(small: Fake, tmp_path: Path) -> None:
+    paths = [fake_shelf.write(small, tmp_path / "over"), fake_shelf.write(small, tmp_path / "live", summary=False)]
+    (paths[1] / "events.jsonl").write_bytes(
+        b"".join((paths[1] / "events.jsonl").read_bytes().splitlines(keepends=True)[:-40])
+    )
+    now = (paths[1] / "events.jsonl").stat().st_mtime
+    over, live = group(paths, now)[0].runs.values()
+    assert (over.live, live.live, live.summary.valid, live.summary.invalid_reasons) == (False, True, True, ())
+    dead = group(paths, now + 60)[0].runs[1]
+    assert (dead.live, dead.summary.invalid_reasons) == (False, ("died",))

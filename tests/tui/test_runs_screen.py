@@ -230,14 +230,14 @@ async def test_the_keys_of_a_comparison(root: Path) -> None:
         await pilot.press("end", "up", "k")
         assert shown.looked.cursor == 1
         await pilot.press("right")
-        assert "session_equivalents_per_hour" in text(app).splitlines()[1]
+        assert "session equiv./h" in text(app).splitlines()[1]
         await pilot.press("left", "left", "l", "h")
-        assert "stall_s_per_agent" in text(app).splitlines()[1]
-        assert "whole call" not in text(app)
+        assert "stall per agent" in text(app).splitlines()[1]
+        assert "share of calls" not in text(app)
         await pilot.press("tab")
-        assert "whole call" in text(app)
+        assert "share of calls" in text(app)
         await pilot.press("shift+tab")
-        assert "whole call" not in text(app)
+        assert "share of calls" not in text(app)
         await pilot.press("pagedown", "pageup", "question_mark")
         assert isinstance(app.screen, HelpScreen)
         assert "against the base" in text(app)
@@ -305,6 +305,36 @@ async def test_leaving_from_another_run_still_asks_about_the_live_one(
         assert app.view.run == "live"
 
 
+async def test_enter_on_the_run_that_is_watched_goes_back_to_it(
+    root: Path, small: Fake, tmp_path: Path, follow: Open, clocks: Clocks
+) -> None:
+    live = small.write(tmp_path / "live", until=20.0)
+    clocks.wall = (live / "events.jsonl").stat().st_mtime
+    fake_shelf.write(small, tmp_path / "other", began=WALL - 60)
+    follower = follow(live)
+    async with fleet(follower, mode="watch") as (app, pilot):
+        await pilot.press("r", "end", "enter")
+        await pilot.pause()
+        assert app.view.run == "other"
+        await pilot.press("r", "home", "enter")
+        await pilot.pause()
+        assert (app.source, app.view.run, app.trips.away) == (follower, "live", False)
+        assert isinstance(app.screen, FleetScreen)
+        assert len(app.screen_stack) == 2
+
+
+async def test_keys_that_have_nothing_to_do_say_so(root: Path) -> None:
+    async with runs(root, (160, 60)) as (app, pilot, screen):
+        await to(pilot, screen, "newest")
+        await pilot.press("c")
+        await to(pilot, screen, "more-agents")
+        await pilot.press("c", "b")
+        await pilot.pause()
+        assert "all compared with A" in text(app).splitlines()[-1]
+        await pilot.press("tab")
+        assert "no other page" in text(app).splitlines()[-1]
+
+
 async def test_a_folder_of_runs_is_looked_into(root: Path) -> None:
     async with runs(root.parent) as (app, pilot, screen):
         await pilot.press("enter")
@@ -350,7 +380,7 @@ async def test_pictures(root: Path, size: tuple[int, int]) -> None:
 async def test_playing_a_run_again_after_its_end_does_not_make_it_live(root: Path, follow: Open) -> None:
     async with fleet(follow(root / "newest"), mode="watch") as (app, pilot):
         await pilot.press("right_square_bracket")
-        assert "replay 1x" in text(app).splitlines()[0]
+        assert "replay 10x" in text(app).splitlines()[0]
         assert app.view.ending is None
         await pilot.press("q")
         await pilot.pause()

@@ -62,6 +62,7 @@ class CompareScreen(Screen[None]):
     def update_view(self, view: View, aside: Line = ()) -> None:  # noqa: ARG002 -- what every full screen takes
         self.aside = aside
         before = self.contrast
+        self.source.wanted = (self.looked.cursor, 0)
         self.contrast = self.source.poll()
         if len(before.columns) < 2 <= len(self.contrast.columns) and self.looked == Looked():
             # The base by itself says nothing: what it is compared with is looked at first.
@@ -99,12 +100,21 @@ class CompareScreen(Screen[None]):
         self._change(cursor=0 if at == 0 else max(0, len(self.contrast.columns) - 1))
 
     def action_metric(self, by: int) -> None:
+        if len(self.contrast.metrics) < 2:
+            self.viewer.say("there is no other metric here", "dim")
+            return
         self._change(metric=(self.looked.metric + by) % max(1, len(self.contrast.metrics)))
 
     def action_versus(self) -> None:
+        if not self.contrast.experiment:
+            self.viewer.say("runs are all compared with A: b is for experiments", "dim")
+            return
         self._change(versus="base" if self.looked.versus == "previous" else "previous")
 
     def action_page(self, by: int) -> None:
+        if self.frame is not None and self.frame.whole:
+            self.viewer.say("everything is on the screen: there is no other page", "dim")
+            return
         self._change(page=(self.looked.page + by) % len(PAGES))
 
     def action_scroll_settings(self, by: int) -> None:

@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import Comparison
-from windtunnel.simulator.experiments.table import WORDS, change
 from windtunnel.tui.comparing import Column, Contrast
 from windtunnel.tui.figures import plural
 from windtunnel.tui.screens.compare_parts import (
@@ -15,13 +14,18 @@ from windtunnel.tui.screens.compare_parts import (
     curves,
     differing,
     figures,
+    in_words,
+    other_of,
+    ratio,
     scrolled,
+    times,
     tone_of,
     value,
+    verdict,
 )
 from windtunnel.tui.theme import Glyphs, Line, Theme
 from windtunnel.tui.widgets.compose import Part, cells, clip, cut, filled, pad, spread
-from windtunnel.tui.widgets.interval import TONES, ratio_bar, scale, scale_line
+from windtunnel.tui.widgets.interval import ratio_bar, scale, scale_line
 
 PAGES = ("figures", "curves", "settings")
 MOST_NOTICES = 3
@@ -81,9 +85,7 @@ def compose_compare(
     top = max(0, min(looked.top, looked.cursor, count - room))
     top = max(top, looked.cursor - room + 1)
     shown = range(top, min(count, top + room))
-    lines += [
-        _rung(contrast.columns[i], i, metric, looked, reach, width, glyphs, both=contrast.experiment) for i in shown
-    ]
+    lines += [_rung(contrast, i, metric, looked, reach, width, glyphs) for i in shown]
     looked = replace(looked, top=top)
     lower, whole = _lower(contrast, looked, width, height - 1 - len(lines), look)
     lines += lower
@@ -96,11 +98,6 @@ def compose_compare(
 
 
 def _title(contrast: Contrast, width: int, glyphs: Glyphs) -> Line:
-    left: list[Part] = [
-        (9, (("windtunnel", "brand"),)),
-        (8, (("compare", "strong"),)),
-        (6, ((cut(contrast.title, max(16, width // 3), glyphs.ellipsis), "text"),)),
-    ]
     what = "configuration" if contrast.experiment else "column"
     right: list[Part] = [
         (0, ((" EMULATED ", "emulated"),) if contrast.emulated else ()),
@@ -114,6 +111,15 @@ def _title(contrast: Contrast, width: int, glyphs: Glyphs) -> Line:
         )
     elif contrast.progress:
         right.append((5, ((contrast.progress, "prefill"),)))
+    this = next((column.letter for column in contrast.columns if column.this), "")
+    right.append((7, ((f"{this} is this run", "brand"),) if this else ()))
+    # What counts less than the title goes before anything of it is cut.
+    taken = sum(cells(line) + 2 for weight, line in right if line and (weight == 0 or weight > 4))
+    left: list[Part] = [
+        (9, (("windtunnel", "brand"),)),
+        (8, (("compare", "strong"),)),
+        (6, ((cut(contrast.title, max(16, width - 23 - taken), glyphs.ellipsis), "text"),)),
+    ]
     return spread(left, right, width)
 
 
@@ -140,8 +146,8 @@ class Widths(Struct, frozen=True):
 
 
 def widths(width: int) -> Widths:
-    shown = 31 if width >= 112 else 11
-    bar = 51 if width >= 170 else 23 if width >= 100 else 15
+    shown = 31 if width >= 112 else 11 if width >= 72 else 9
+    bar = 51 if width >= 170 else 23 if width >= 100 else 15 if width >= 72 else 7
     other = WORD if width >= 170 else 0
     return Widths(name=max(10, width - 4 - shown - bar - WORD - other - 4), value=shown, bar=bar, other=other)
 
@@ -149,7 +155,7 @@ def widths(width: int) -> Widths:
 def _ladder_head(contrast: Contrast, looked: Looked, metric: str, reach: float, width: int, glyphs: Glyphs) -> Line:
     w = widths(width)
     left, right = ("◂", "▸") if glyphs.name == "unicode" else ("<", ">")
-    named: Line = ((f" {left} ", "head"), (metric, "sorted"), (f" {right}", "head"))
+    named: Line = ((f" {left} ", "head"), (in_words(metric), "sorted"), (f" {right}", "head"))
     better = f"  {parse(metric).better} is better"
     room = 4 + w.name + w.value
     if cells(named) + len(better) <= room:
@@ -167,11 +173,13 @@ def _versus(versus: Versus) -> str:
 
 
 def _rung(
-    column: Column, place: int, metric: str, looked: Looked, reach: float, width: int, glyphs: Glyphs, *, both: bool
+    contrast: Contrast, place: int, metric: str, looked: Looked, reach: float, width: int, glyphs: Glyphs
 ) -> Line:
-    """One configuration; with `both` also against the other one, where there is room."""
+    """One configuration; of an experiment also against the other one, where there is room."""
+    column = contrast.columns[place]
     w = widths(width)
-    step = column.step
+    step, other = column.step, other_of(contrast, place, looked.versus)
+    second_versus: Versus = "base" if looked.versus == "previous" else "previous"
     text, of = value(column, metric, wide=w.value > 11)
     head: Line = (
         (f" {column.letter}", f"{tone_of(place)} bold"),
@@ -184,26 +192,23 @@ def _rung(
         return (*head, ("  ", ""), (cut(step.failure, room, glyphs.ellipsis), "bad" if step.failed else "dim"))
     head = (*head, (pad(text, w.value, right=True, ellipsis=glyphs.ellipsis), of), ("  ", ""))
     found = against(column, metric, looked.versus)
-    if found is None:
+    if found is None or other is None:
         said = "live: so far" if column.live else ("not counted" if of == "warn" else "base" if place == 0 else "")
         return (*head, (" " * (w.bar + 2 + RATIO), ""), (said, "dim"))
-    line: Line = (*head, *ratio_bar(found, reach, w.bar, glyphs), ("  ", ""), *filled(_said(column, found), WORD))
-    if w.other and both:
-        second = against(column, metric, "base" if looked.versus == "previous" else "previous")
-        line = (*line, *(_said(column, second) if second is not None else ()))
+    said_ = clip(_said(column, other, metric, found), width - cells(head) - w.bar - 2)
+    line: Line = (*head, *ratio_bar(found, reach, w.bar, glyphs), ("  ", ""), *filled(said_, WORD))
+    if w.other and contrast.experiment:
+        second, third = against(column, metric, second_versus), other_of(contrast, place, second_versus)
+        line = (*line, *(_said(column, third, metric, second) if second is not None and third is not None else ()))
     return line
 
 
-def _said(column: Column, found: Comparison) -> Line:
-    """The ratio and its verdict."""
-    if found.ratio is None:
-        return ((" " * RATIO, ""), ("not counted" if column.step.invalid_runs else change(found), "faint"))
-    sure = found.verdict in {"better", "worse"}
-    ratio = f"{found.ratio - 1:+.1%}"
-    return (
-        (f"{ratio:>{RATIO - 1}} ", "strong" if sure else "text"),
-        (WORDS[found.verdict], f"{TONES[found.verdict]}{' bold' if sure else ''}"),
-    )
+def _said(column: Column, other: Column, metric: str, found: Comparison) -> Line:
+    """By how much it is more or less, and the verdict."""
+    known, (words, tone) = ratio(column, other, metric, found), verdict(column, other, metric, found)
+    sure = found.ratio is not None and found.verdict in {"better", "worse"}
+    by = "" if known is None else f"{known - 1:+.1%}" if known < 10 else times(known)
+    return ((f"{by:>{RATIO - 1}} ", "strong" if sure else "text"), (words, f"{tone} bold" if sure else tone))
 
 
 # -- below it
@@ -212,7 +217,8 @@ def _said(column: Column, found: Comparison) -> Line:
 def _lower(contrast: Contrast, looked: Looked, width: int, height: int, look: Theme) -> tuple[list[Line], bool]:
     """The parts, from the page that was chosen on, as many as there is room for; and whether all are there."""
     told = differing(contrast, width, look.glyphs)
-    least = {"figures": 1 + len(contrast.metrics), "curves": CURVES_LEAST, "settings": min(5, 1 + len(told))}
+    table = figures(contrast, looked, width, look.glyphs)
+    least = {"figures": len(table), "curves": CURVES_LEAST, "settings": min(5, 1 + len(told))}
     chosen = PAGES[looked.page % len(PAGES)]
     kept = [chosen]
     left = height - least[chosen]
@@ -238,7 +244,7 @@ def _lower(contrast: Contrast, looked: Looked, width: int, height: int, look: Th
     for page in (page for page in PAGES if page in rooms):
         room = min(height - len(lines), rooms[page])
         if page == "figures":
-            lines += figures(contrast, looked, width, look.glyphs)[:room]
+            lines += table[:room]
         elif page == "curves":
             lines += curves(contrast, looked, width, room, look)
         else:
@@ -249,13 +255,13 @@ def _lower(contrast: Contrast, looked: Looked, width: int, height: int, look: Th
 def _footer(contrast: Contrast, looked: Looked, width: int, aside: Line, *, whole: bool, nested: bool) -> Line:
     keys = [
         (4, "up down", "row"),
-        (8, "left right", "metric"),
+        (6, "left right", "metric"),
         *([(6, "b", "base" if looked.versus == "previous" else "previous")] if contrast.experiment else []),
         *([] if whole else [(7, "tab", PAGES[(looked.page + 1) % len(PAGES)])]),
         (8, "enter", "its runs"),
         (2, "p", "picture"),
-        (3, "?", "help"),
-        *([(8, "escape", "back")] if nested else [(8, "q", "quit")]),
+        (9, "?", "help"),
+        *([(10, "escape", "back")] if nested else [(10, "q", "quit")]),
     ]
     parts = [(weight, ((key, "key"), (f" {what}", "dim"))) for weight, key, what in keys]
     right: list[Part] = [(0, clip(aside, width - 4))] if aside else []

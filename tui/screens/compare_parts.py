@@ -6,18 +6,35 @@ from typing import Literal
 from msgspec import Struct
 
 from windtunnel.simulator.experiments.outcome import Comparison
-from windtunnel.simulator.experiments.table import change, figure
+from windtunnel.simulator.experiments.table import WORDS, change, figure
 from windtunnel.simulator.experiments.table import spread as with_interval
+from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.tui.comparing import Column, Contrast
 from windtunnel.tui.theme import Glyphs, Line, Theme
-from windtunnel.tui.widgets.compose import clip, cut, filled, pad
+from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad
 from windtunnel.tui.widgets.interval import TONES, ratio_bar, scale, scale_line
 from windtunnel.tui.widgets.overlay import LATENCY_ROWS, latencies, throughput
 
 RUN_TONES = ("prefill", "tool", "decode", "wait", "queue", "cut", "text")
 Versus = Literal["previous", "base"]
-METRIC = 29
+NAME = 17
 """Cells of a metric's name; the longest one is as long."""
+INTERVAL = 16
+BRIEF = {"too noisy to say": "too noisy", "no ratio: it was zero": "was zero"}
+"""On the narrowest screens."""
+WORDS_OF = {
+    "output_tokens_per_s": "output tokens/s",
+    "session_equivalents_per_hour": "session equiv./h",
+    "sessions_per_hour": "sessions/h",
+    "stall_s_per_agent": "stall per agent",
+    "slo.share": "in service level",
+    "ttft_s": "TTFT",
+    "tpot_s": "TPOT",
+    "e2e_s": "whole call",
+    "makespan_s": "whole session",
+}
+STATISTICS = {"paired": "mean"}
+"""Over the calls that both completed."""
 MOST_DIGITS = 9
 
 
@@ -33,6 +50,15 @@ class Looked(Struct, frozen=True):
     top: int = 0
     scroll: int = 0
     """First shown line of the settings."""
+
+
+def in_words(metric: str) -> str:
+    """`TTFT p90` for `ttft_s.p90`; a word of its own for what is often looked at, a column's title for the rest."""
+    if metric in WORDS_OF:
+        return WORDS_OF[metric]
+    name, _, statistic = metric.partition(".")
+    title = WORDS_OF.get(name) or (METRICS[name].header if name in METRICS else name)
+    return f"{title} {STATISTICS.get(statistic, statistic)}".rstrip()
 
 
 def tone_of(place: int) -> str:
@@ -56,55 +82,116 @@ def value(column: Column, metric: str, *, wide: bool) -> tuple[str, str]:
     return "not reported" if wide else "-", "faint"
 
 
+def known(column: Column, metric: str) -> float | None:
+    """The figure of a column, whether its runs count or not."""
+    found = column.step.metrics.get(metric)
+    return found.value if found is not None and found.value is not None else column.uncounted.get(metric)
+
+
+def ratio(column: Column, other: Column, metric: str, found: Comparison) -> float | None:
+    """The comparison's own; else that of the two figures, wherever both are known."""
+    if found.ratio is not None:
+        return found.ratio
+    mine, theirs = known(column, metric), known(other, metric)
+    return mine / theirs if mine is not None and theirs else None
+
+
+def times(value: float, digits: int = 2) -> str:
+    """`x2.00`, `x0.49`, `x12.3`."""
+    return f"x{value:.{digits}f}" if value < 10 else f"x{value:,.1f}" if value < 100 else f"x{value:,.0f}"
+
+
+def verdict(column: Column, other: Column, metric: str, found: Comparison) -> tuple[str, str]:
+    """(text, tone): the verdict, or why there is none."""
+    for one in (other, column):
+        figure_ = one.step.metrics.get(metric)
+        if one.step.invalid_runs and (figure_ is None or figure_.value is None):
+            return f"{one.letter} not valid", "warn"
+    if column.live or other.live:
+        return "live: so far", "decode"
+    if found.ratio is None:
+        return change(found), "faint"
+    if column.other_work and found.verdict == "too_noisy":
+        return "not comparable", "warn"
+    return WORDS[found.verdict], TONES[found.verdict]
+
+
 def figures(contrast: Contrast, looked: Looked, width: int, glyphs: Glyphs) -> list[Line]:
-    """Every metric of the column under the cursor, beside what it is compared with."""
-    column = contrast.columns[looked.cursor]
-    other = _other(contrast, looked)
-    wide = width >= 112
-    name, size = METRIC if wide else 22, 11
-    bar = (51 if width >= 170 else 17) if wide else 0
-    both = other is not None and wide
-    title: list[tuple[str, str]] = [
-        (pad(f" {column.letter}  {cut(column.name, name - 4, glyphs.ellipsis)}", name + 2), "head")
-    ]
-    if other is not None and both:
-        title.append((pad(other.letter, size, right=True), "head"))
-    title.append((pad(column.letter, size, right=True), "head"))
-    found = [c for m in contrast.metrics if (c := against(column, m, looked.versus)) is not None]
-    reach = scale(found)
-    if other is not None:
-        title.append((f"  {scale_line(reach, bar)}" if bar else "", "head"))
-        title.append((f"  {column.letter} against {other.letter}: ratio, 95% interval, verdict", "head"))
-    lines: list[Line] = [filled(tuple(title), width, "head")]
-    for metric in contrast.metrics:
+    """Every metric that the column under the cursor, or what it is compared with, has a figure of."""
+    column, other = contrast.columns[looked.cursor], _other(contrast, looked)
+    shown = (column,) if other is None else (other, column)
+    metrics = [m for m in contrast.metrics if any(known(one, m) is not None for one in shown)]
+    found = {m: c for m in metrics if (c := against(column, m, looked.versus)) is not None}
+    size = 11 if width >= 112 else 9
+    bar = (51 if width >= 170 else 17) if width >= 112 else 0
+    reach = scale(list(found.values()))
+    intervals = INTERVAL if width >= 80 and any(c.low is not None for c in found.values()) else 0
+    if other is None:
+        title = f"{pad(f' {column.letter}', NAME + 2)}{pad(column.letter, size, right=True)}"
+    else:
+        title = f"{pad(f' {column.letter} against {other.letter}', NAME + 2)}"
+        title += "".join(pad(one.letter, size, right=True) for one in shown)
+        title += (f"  {scale_line(reach, bar)}" if bar else "") + pad("ratio", ratio_width(width), right=True)
+        title += f"  {pad('95% interval' if intervals else '', intervals)}verdict"
+    lines: list[Line] = [filled(((title, "head"),), width, "head")]
+    for metric in metrics:
         chosen = metric == contrast.metrics[looked.metric]
         line: list[tuple[str, str]] = [
             ("  ", ""),
-            (pad(metric, name, ellipsis=glyphs.ellipsis), "strong" if chosen else "dim"),
+            (pad(in_words(metric), NAME, ellipsis=glyphs.ellipsis), "strong" if chosen else "dim"),
         ]
-        if other is not None and both:
-            text, of = value(other, metric, wide=False)
-            line.append((pad(text, size, right=True), of if of != "strong" else "text"))
-        text, of = value(column, metric, wide=False)
-        line.append((pad(text, size, right=True), of))
-        said = against(column, metric, looked.versus)
+        for one in shown:
+            text, of = value(one, metric, wide=False)
+            line.append((pad(text, size, right=True), of if one is column or of != "strong" else "text"))
+        said = found.get(metric)
         if said is not None and other is not None:
-            if bar:
-                line += [("  ", ""), *ratio_bar(said, reach, bar, glyphs)]
-            words = "not counted" if said.ratio is None and column.step.invalid_runs else change(said)
-            line += [("  ", ""), (words, TONES[said.verdict] if said.ratio is not None else "faint")]
+            line += [("  ", ""), *ratio_bar(said, reach, bar, glyphs)] if bar else []
+            line += _compared(column, other, metric, said, intervals, width, cells(tuple(line)), glyphs)
         elif (figure_ := column.step.metrics.get(metric)) is not None and figure_.low is not None:
             line += [("  ", ""), (with_interval(metric, figure_).partition(" (")[2].rstrip(")"), "dim")]
         lines.append(clip(tuple(line), width))
     return lines
 
 
+def ratio_width(width: int) -> int:
+    return 9 if width >= 72 else 7
+
+
+def brief(words: str) -> str:
+    return BRIEF.get(words, words)
+
+
+def _compared(
+    column: Column, other: Column, metric: str, said: Comparison, intervals: int, width: int, at: int, glyphs: Glyphs
+) -> list[tuple[str, str]]:
+    """Ratio, interval where there are any, and verdict, each below its title, from cell `at` on."""
+    size = ratio_width(width)
+    room = width - at - size - 2 - intervals
+    found, (words, tone) = ratio(column, other, metric, said), verdict(column, other, metric, said)
+    sure = said.ratio is not None and said.verdict in {"better", "worse"}
+    low, high = (("" if v is None else times(v, 3)[1:]) for v in (said.low, said.high))
+    between = f"{low} to {high}" if low else ""
+    return [
+        (
+            pad("" if found is None else times(found, 3 if intervals else 2), size, right=True),
+            "strong" if sure else "text",
+        ),
+        ("  ", ""),
+        (pad(between, intervals), "dim"),
+        (cut(words, room, glyphs.ellipsis) if width >= 72 else brief(words), f"{tone} bold" if sure else tone),
+    ]
+
+
 def _other(contrast: Contrast, looked: Looked) -> Column | None:
-    """What the column under the cursor is compared with; None for the base."""
-    column = contrast.columns[looked.cursor]
-    if looked.cursor == 0 or not column.step.runs:
+    return other_of(contrast, looked.cursor, looked.versus)
+
+
+def other_of(contrast: Contrast, place: int, versus: Versus) -> Column | None:
+    """What a column is compared with; None for the base."""
+    column = contrast.columns[place]
+    if place == 0 or not column.step.runs:
         return None
-    if looked.versus == "base":
+    if versus == "base":
         return contrast.columns[0]
     return next((c for c in contrast.columns if c.step.name == column.step.previous), contrast.columns[0])
 

@@ -12,6 +12,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from windtunnel.tui.past import Past, Shelf
+from windtunnel.tui.playing import REPLAY
 from windtunnel.tui.screens.runs_frame import Choice, Frame, compose_runs
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
@@ -25,7 +26,6 @@ READ_S = 0.08
 """Spent on reading in one round."""
 LOOK_S = 2.0
 """Between looks at what there is: hundreds of folders are some milliseconds."""
-REPLAY = 10.0
 
 
 class RunsScreen(Screen[Path | None]):

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from windtunnel.tui.matching import matcher
 from windtunnel.tui.past import Past, words
+from windtunnel.tui.playing import REPLAY
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import Part, clip, cut, spread
 from windtunnel.tui.widgets.shelf import about_lines, arranged, columns, head, row_line
@@ -172,10 +173,10 @@ def _footer(choice: Choice, under: Past | None, width: int, aside: Line, *, pick
             (9, "enter", what),
             (7, "space", "mark"),
             (8, "c", compare),
-            (5, "R", "replay"),
+            (5, "R", f"replay {REPLAY:g}x"),
             (6, "/", "filter"),
             (4, "s", "sort"),
-            (3, "?", "help"),
+            (9, "?", "help"),
             *([(8, "escape", "back")] if nested else []),
             (8 if not nested else 2, "q", "quit"),
         ]

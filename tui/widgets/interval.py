@@ -9,6 +9,8 @@ from windtunnel.tui.theme import Glyphs, Line
 LEAST = log(1.1)
 """The scale reaches a tenth to both sides at least: a percent is not drawn as an abyss."""
 MOST = log(20.0)
+LEAST_SCALE = 11
+"""Cells with which the ends of a scale can be told."""
 TONES = {"better": "good", "worse": "bad", "no_difference": "text", "too_noisy": "dim"}
 
 
@@ -57,5 +59,7 @@ def scale_line(reach: float, width: int) -> str:
     """The ends of the scale and the middle, above the bars."""
     low, high = ends(reach)
     middle = width // 2
+    if width < LEAST_SCALE:
+        return f"{'1.0':^{width}}"
     left = f"{low:<{max(0, middle - 1)}}"[: middle - 1]
     return f"{left}1.0{high:>{max(0, width - middle - 2)}}"

@@ -128,6 +128,8 @@ def condition(past: Past, now: float, glyphs: Glyphs, width: int) -> tuple[str, 
     if not past.valid:
         more = f" +{len(past.invalid) - 1}" if len(past.invalid) > 1 else ""
         reason = past.invalid[0].replace("_", " ") if past.invalid else "not valid"
+        if len(reason) + len(more) > width - 2:
+            more = more.lstrip()
         return f"{bad} {cut(reason, width - 2 - len(more), glyphs.ellipsis)}{more}", "warn"
     if past.status == "interrupted":
         return f"{glyphs.states['cut']} interrupted", "cut"
@@ -286,7 +288,7 @@ def _run_lines(past: Past, width: int, glyphs: Glyphs) -> list[Line]:
             ),
             (5, _figure("TPOT p50", f"{_ms(past.tpot_p50, glyphs.none)} ms")),
             (7, _figure("cached", percent(past.cached, glyphs.none, 1))),
-            (6, _figure("work/h", tenths(past.per_hour, glyphs.none))),
+            (6, _figure("session equiv./h", tenths(past.per_hour, glyphs.none))),
             (4, _figure("length", clock(past.duration_s, glyphs.none))),
         ]
         lines.append(spread(figures, [], width, "   "))
