@@ -165,7 +165,7 @@ def view_of(
         history=history if history is not None else history_of(fold, ended=not live),
         rows=tuple(row_of(row, plans, now, ended=not live, queued=row.agent in queued) for row in fold.rows),
     )
-    return view if summary is None else _concluded(view, summary)
+    return view if summary is None else _concluded(view, summary, fold)
 
 
 def _goal(head: View, fold: Fold) -> tuple[int, int, str] | None:
@@ -227,7 +227,22 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _concluded(view: View, summary: Summary) -> View:
+def _last_busy(engine: Engine, fold: Fold) -> Engine:
+    """The engine as it was while it still had requests, for a run without a window."""
+    busy = fold.engine.busy
+    held = [tokens for tokens in fold.series.rates("held") if tokens > 0]
+    if busy is None:
+        return engine
+    return replace(
+        engine,
+        kv_usage=busy.kv_usage,
+        running=busy.running,
+        waiting=busy.waiting,
+        held=held[max(0, len(held) - 2)] if held else None,
+    )
+
+
+def _concluded(view: View, summary: Summary, fold: Fold) -> View:
     expected = summary.expected_cache_hit_ratio
     unmeasured = not summary.window_s and summary.kind != "recording"
     return replace(
@@ -249,7 +264,7 @@ def _concluded(view: View, summary: Summary) -> View:
         emulated=summary.emulated,
         elapsed_s=summary.duration_s,
         unmeasured=unmeasured,
-        engine=view.engine
+        engine=_last_busy(view.engine, fold)
         if unmeasured
         else replace(
             view.engine,

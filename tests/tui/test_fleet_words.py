@@ -72,7 +72,9 @@ def test_a_run_stopped_in_its_warm_up_shows_what_there_is(tmp_path: Path, follow
         assert f"calls {summary['calls']} " in text
         assert "TTFT p50" not in text
     engine = next(line for line in drawn(view, 120, 40) if line.lstrip().startswith("KV end"))
+    assert view.engine.running > 0  # type: ignore[operator]
     assert f"{view.engine.kv_usage * 100:.0f}%" in engine  # type: ignore[operator]
+    assert f"set {view.engine.demand * 100:>3.0f}%" in engine  # type: ignore[operator]
 
 
 def test_reasons_come_and_go_without_moving_a_row(views: dict[str, View]) -> None:

@@ -233,20 +233,24 @@ def _empty(view: View, table: Table, width: int) -> list[Line]:
 
 def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
     replay, still = view.speed.startswith("replay"), view.speed.endswith("paused")
-    over, playing = view.ending is not None, replay
+    over = view.ending is not None and not replay
     keys = [
         (9, "enter", "open"),
         *([(9, "v", "why")] if view.invalid and width >= 64 else []),
         *([(8, "[ ]", "speed")] if replay else []),
-        *([(8, "space", "go on" if still else "pause"), (5, "{ }", "seek")] if replay else []),
+        *([(9 if still else 7, "space", "go on" if still else "pause"), (5, "{ }", "seek")] if replay else []),
         (5, "/", "filter"),
         (6, "s", "show" if table.map else "sort"),
         (5, "m", "table" if table.map else "map"),
         (4, "t", "timeline"),
         (7, "c", "compare"),
         (6, "r", "runs"),
-        *([(5, "]", "replay")] if over and not playing and not view.recording else []),
-        *([] if replay else [(9 if table.frozen else 4, "space", "go on" if table.frozen else "freeze")]),
+        *([(5, "]", "replay")] if over and not view.recording else []),
+        *(
+            []
+            if replay or (over and not table.frozen)
+            else [(9 if table.frozen else 4, "space", "go on" if table.frozen else "freeze")]
+        ),
         (2, "p", "picture"),
         (10, "?", "help"),
         *([(9, "escape", "back")] if table.away else [(9, "q", "quit" if view.ending is None else "close")]),

@@ -287,7 +287,10 @@ def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
     over = view.ending is not None
     ended: list[Part] = [
         (6 if over else 4, (("done ", "dim"), (f"{view.done:>{size}}", "good" if view.done else "faint"))),
-        (7, (("failed ", "dim"), (f"{view.failed:>{size}}", "bad" if view.failed else "faint"))),
+        (
+            7 if over or view.failed else 4,
+            (("failed ", "dim"), (f"{view.failed:>{size}}", "bad" if view.failed else "faint")),
+        ),
         (6 if over else 3, (("cut ", "dim"), (f"{view.cut:>{size}}", "cut" if view.cut else "faint"))),
     ]
     used = sum(cells(line) + 2 for _, line in [*legend, *ended])
