@@ -10,6 +10,8 @@ class EngineView:
 
     def __init__(self) -> None:
         self.latest: EngineSample | None = None
+        self.busy: EngineSample | None = None
+        """The latest scrape that found requests running."""
         self.gpus: dict[int, GpuSample] = {}
         """Latest sample of each GPU."""
         self._first: EngineSample | None = None
@@ -24,6 +26,8 @@ class EngineView:
         if steady and not self._in_window:
             self._base, self._in_window = sample, True
         self.latest = sample
+        if sample.running:
+            self.busy = sample
         self.queue.add(sample)
 
     @property
