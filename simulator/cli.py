@@ -78,6 +78,8 @@ def run(plain: bool, theme: str | None, **flags: Any) -> None:  # noqa: ARG001 -
 
 def _execute(flags: dict[str, Any], *, as_json: bool, screen: bool, exit_when_done: bool) -> int:
     config = to_config(flags)
+    if sys.stderr is not None and sys.stderr.isatty():
+        click.echo("reading the sessions", err=True)  # at once: what does the run takes a second to load
     if config.virtual:
         from windtunnel.simulator.run.virtual_command import execute_virtual
 

@@ -351,7 +351,7 @@ class Viewer(App[int]):
         if self.mode == "view" or self.over or self.trips.home_view().ending is not None:
             self.exit(STOP)
         elif not isinstance(self.screen, LeaveScreen):
-            self._push(LeaveScreen(self.look), self._answered)
+            self._push(LeaveScreen(self.look, self.trips.home_view().phase), self._answered)
 
     def _answered(self, answer: Answer | None) -> None:
         if answer == "stop":

@@ -34,7 +34,7 @@ from windtunnel.simulator.run.loop import COLLECT, loop_factory
 from windtunnel.simulator.run.outcome import describe, outcome
 from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper, names_on
-from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, again, keys_kept, say
+from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, again, keys_kept, one_line, say
 from windtunnel.simulator.run.workers import Workers
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded, load
@@ -144,7 +144,7 @@ class Run:
         try:
             async with open_session() as session:
                 await launched.wait_ready(
-                    session, progress=lambda line: talk(f"  {time.monotonic() - began:5.0f} s  {line[:120]}")
+                    session, progress=lambda line: talk(one_line(f"  {time.monotonic() - began:5.0f} s  {line[:120]}"))
                 )
             return await self._against(launched.url, launched, writer)
         finally:

@@ -83,6 +83,11 @@ def _columns(stream: TextIO) -> int:
     return ANY_WIDTH
 
 
+def one_line(text: str) -> str:
+    """As much of a line of talk as the terminal shows without wrapping it."""
+    return text[: _columns(sys.stderr)]
+
+
 class Viewer:
     """Started for `watch`; `wait()` gives its exit code."""
 

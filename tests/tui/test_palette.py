@@ -14,6 +14,7 @@ from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
 from windtunnel.tui.screens.help import EVERYWHERE, KEYS, HelpScreen, help_lines, keys_of, named
+from windtunnel.tui.screens.leave import WIDTH, leave_lines
 from windtunnel.tui.screens.palette import Command, PaletteScreen, matching
 from windtunnel.tui.theme import ASCII, Theme
 from windtunnel.tui.widgets.compose import cells
@@ -121,6 +122,15 @@ async def test_no_command_is_cut_and_the_browser_is_found(folder: Path, follow: 
         said = "".join(part for part, _ in app.message)
         assert said == f"windtunnel view {folder} --web"
         assert said[:40] in text(app).splitlines()[-1]
+
+
+@pytest.mark.parametrize("phase", ["warmup", "steady"])
+def test_leaving_says_what_becomes_of_the_results(phase: str) -> None:
+    said = ["".join(part for part, _ in line) for line in leave_lines(0, phase)]
+    assert all(len(line) <= WIDTH for line in said)
+    assert ("nothing is measured" in said[0]) == (phase == "warmup")
+    assert said[2].rstrip().endswith("no result comes" if phase == "warmup" else "kept and summed up")
+    assert said[3].rstrip().endswith("comes back")
 
 
 async def test_escape_and_the_same_key_close_it(folder: Path, follow: Callable[..., Follower]) -> None:

@@ -15,10 +15,25 @@ from windtunnel.tui.widgets.lines import Lines
 Answer = Literal["stop", "detach", "stay"]
 CHOICES: tuple[tuple[Answer, str, str, str], ...] = (
     ("stop", "s", "stop the run", "what was measured is kept and summed up"),
-    ("detach", "d", "detach", "the run goes on, with progress lines"),
+    ("detach", "d", "detach", "goes on; `windtunnel view` comes back"),
     ("stay", "g", "go on watching", ""),
 )
-WIDTH = 60
+EARLY = frozenset({"starting", "warmup"})
+"""Phases in which nothing is measured yet."""
+WIDTH = 62
+
+
+def leave_lines(chosen: int, phase: str) -> list[Line]:
+    """The question and its answers, each in `WIDTH` cells."""
+    early = phase in EARLY
+    asked = "The run is still going on" + (": warm-up, nothing is measured." if early else ".")
+    lines: list[Line] = [((asked, "strong"),), ()]
+    for i, (answer, key, name, what) in enumerate(CHOICES):
+        over = " select" if i == chosen else ""
+        said = "its counts are kept, but no result comes" if early and answer == "stop" else what
+        line: Line = ((f" {key}  ", f"key{over}"), (f"{name:<14}", f"strong{over}"), (f"{said} ", f"dim{over}"))
+        lines.append(filled(line, WIDTH, over.strip()))
+    return [*lines, ()]
 
 
 class LeaveScreen(ModalScreen[Answer]):
@@ -38,9 +53,10 @@ class LeaveScreen(ModalScreen[Answer]):
     LeaveScreen Lines { height: auto; }
     """
 
-    def __init__(self, look: Theme) -> None:
+    def __init__(self, look: Theme, phase: str = "steady") -> None:
         super().__init__()
         self.look = look
+        self.phase = phase
         self.body = Lines(look, id="leave")
         self.chosen = 0
 
@@ -54,12 +70,8 @@ class LeaveScreen(ModalScreen[Answer]):
         self.draw()
 
     def draw(self) -> None:
-        body: list[Line] = [(("The run is still going on.", "strong"),), ()]
-        for i, (_, key, name, what) in enumerate(CHOICES):
-            over = " select" if i == self.chosen else ""
-            line: Line = ((f" {key}  ", f"key{over}"), (f"{name:<16}", f"strong{over}"), (f"{what} ", f"dim{over}"))
-            body.append(filled(line, WIDTH, over.strip()))
-        shown = boxed([*body, ()], WIDTH, "leave", "enter takes, escape goes on", self.look.glyphs)
+        body = leave_lines(self.chosen, self.phase)
+        shown = boxed(body, WIDTH, "leave", "enter takes, escape goes on", self.look.glyphs)
         self.body.show(shown)
 
     def action_move(self, by: int) -> None:
