@@ -198,15 +198,30 @@ def test_a_comparison_with_a_live_run_says_so_and_gives_its_ratio(small: Fake, t
 def test_a_base_that_does_not_count_is_named_beside_both_figures(small: Fake, tmp_path: Path, width: int) -> None:
     bad = fake_shelf.write(small, tmp_path / "bad", rate=100.0, valid=False)
     good = fake_shelf.write(small, tmp_path / "good", rate=200.0)
-    frame = compose_compare(read(bad, good).poll(), Looked(cursor=1), width, 24, Theme())
+    found = read(bad, good).poll()
+    frame = compose_compare(found, Looked(cursor=1), width, 24, Theme())
     lines = [plain(line) for line in frame.lines]
     table = next(i for i, line in enumerate(lines) if line.startswith(" B against A"))
     words = lines[table + 1].split()
     assert words[:4] == ["output", "tokens/s", "100", "200"]
     assert words[-4:] == ["x2.00", "A", "not", "valid"]
     assert "+100.0% A not valid" in lines[frame.first + 1]
+    assert any("not counted: bad: client lag" in line for line in lines)
     # what nobody reports has no line, and no raw name is left
     assert not any("makespan" in line or "_s" in line for line in lines)
+
+
+def test_what_is_held_against_a_live_run_so_far_does_not_make_it_one_that_does_not_count(
+    small: Fake, tmp_path: Path
+) -> None:
+    bad = fake_shelf.write(small, tmp_path / "bad", rate=100.0, valid=False)
+    good = fake_shelf.write(small, tmp_path / "good", rate=200.0)
+    found = read(bad, good).poll()
+    live = replace(found, columns=(replace(found.columns[0], live=True), found.columns[1]))
+    lines = [plain(line).rstrip() for line in compose_compare(live, Looked(cursor=1), 80, 24, Theme()).lines]
+    assert any(line.endswith("x2.00  live: so far") for line in lines)
+    assert any("not counted so far: bad: client lag" in line for line in lines)
+    assert not any("not valid" in line for line in lines)
 
 
 def test_other_work_is_not_comparable_and_the_shown_run_is_named(small: Fake, tmp_path: Path) -> None:

@@ -105,7 +105,8 @@ def verdict(column: Column, other: Column, metric: str, found: Comparison) -> tu
     """(text, tone): the verdict, or why there is none."""
     for one in (other, column):
         figure_ = one.step.metrics.get(metric)
-        if one.step.invalid_runs and (figure_ is None or figure_.value is None):
+        # What is held against a run that goes on may have passed by its end.
+        if one.step.invalid_runs and not one.live and (figure_ is None or figure_.value is None):
             return f"{one.letter} not valid", "warn"
     if column.live or other.live:
         return "live: so far", "decode"
@@ -225,7 +226,8 @@ def differing(contrast: Contrast, width: int, glyphs: Glyphs) -> list[Line]:
         said = [(text, "text") for text in step.changes if contrast.experiment]
         said += [(step.failure, "bad")] if step.failed else []
         said += [(f"note: {note}", "warn") for note in step.notes]
-        said += [(f"not counted: {run}", "warn") for run in step.invalid_runs]
+        so_far = " so far" if column.live else ""
+        said += [(f"not counted{so_far}: {_spelled(run)}", "warn") for run in step.invalid_runs]
         for n, (text, tone) in enumerate(said):
             letter = column.letter if n == 0 else " "
             lines.append(((f" {letter}  ", f"{tone_of(i)} bold"), (cut(text, width - 6, glyphs.ellipsis), tone)))
@@ -244,6 +246,12 @@ def differing(contrast: Contrast, width: int, glyphs: Glyphs) -> list[Line]:
             row.append(("  ", ""))
         lines.append(tuple(row))
     return lines
+
+
+def _spelled(run: str) -> str:
+    """A run that does not count, its reasons in words as on all screens."""
+    place, between, reasons = run.partition(": ")
+    return f"{place}{between}{reasons.replace('_', ' ')}"
 
 
 def _short(value: str) -> str:
