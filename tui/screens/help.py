@@ -20,7 +20,7 @@ EVERYWHERE: Keys = (
     ("c", "compare this run with another one"),
     ("r", "past runs"),
     ("[ ]", "replay: slower, faster; a finished run from its start"),
-    ("{ }", "replay: 10 s back, forth, faster so much more; space stands still"),
+    ("{ }", "replay: 10 s back, forth (at 10x: 100 s); space stands still"),
     ("^p", "everything that can be done here, by name"),
     ("p", "save this screen as an SVG picture"),
     ("T", "next theme: dark, light, Okabe-Ito"),
@@ -90,7 +90,7 @@ STATE_WORDS = (
 GAP = 4
 LABEL = 12
 """Cells of a key or a figure's name."""
-COLUMN, LEAST_COLUMN = 66, 54
+COLUMN, LEAST_COLUMN = 66, 49
 """Cells of the keys where they stand beside the words: at most, at least."""
 Words = tuple[tuple[str, str], ...]
 FIGURES: Words = (
@@ -100,7 +100,7 @@ FIGURES: Words = (
     ("grey", "of the call before, until this one's figure is known"),
     ("!", "this call missed a prefix that an earlier call had sent"),
     ("trend", "tokens/s of the agent's latest calls, the newest at the right"),
-    ("vs rec", "model time of the agent's ended calls against the recorded one: 2.0x is twice as long"),
+    ("vs rec", "the agent's model time against the recorded one: 2.0x is twice as long"),
     ("LINK2", "a call of the session's sub-agent 2"),
     ("KV", "share of the engine's KV cache in use"),
     ("set", "the live sessions' contexts together, as a share of the KV cache"),
@@ -121,7 +121,7 @@ OF_TIMELINE: Words = (
     ("LINK2", "the session's sub-agent 2"),
 )
 OF_RUNS: Words = (
-    ("work/h", "session equivalents an hour: each call is so much of its session as it had tokens and time"),
+    ("work/h", "session equivalents an hour: every ended call counts as the share of its session's tokens that it had"),
     ("valid", "nothing was found that spoils the figures; else the first reason, and how many more"),
     ("live", "the run goes on: its figures are those so far"),
 )
@@ -194,7 +194,7 @@ def word_lines(look: Theme, screen: str, width: int) -> list[Line]:
 
 def help_lines(look: Theme, screen: str, width: int) -> list[Line]:
     """Keys beside words where both fit, else one after the other."""
-    column = min(COLUMN, (width - GAP) // 2)
+    column = min(COLUMN, (width - GAP) * 9 // 20)
     if column < LEAST_COLUMN:
         return [*key_lines(screen, width), (), *word_lines(look, screen, width)]
     left, right = key_lines(screen, column), word_lines(look, screen, width - GAP - column)
