@@ -251,3 +251,9 @@ def _live(past: Past) -> Past:
         agents=32,
         pace="busy",
     )
+
+
+@pytest.mark.parametrize(("width", "shown"), [(14, "✗ client lag+1"), (17, "✗ client lag +1")])
+def test_how_many_more_reasons_there_are_takes_nothing_from_the_first_one(width: int, shown: str) -> None:
+    past = Past(path=Path("run"), kind="run", valid=False, invalid=("client_lag", "trend"))
+    assert condition(past, WALL, UNICODE, width) == (shown, "warn")

@@ -21,7 +21,7 @@ NAME = 17
 """Cells of a metric's name; the longest one is as long."""
 INTERVAL = 16
 BRIEF = {"too noisy to say": "too noisy", "no ratio: it was zero": "was zero"}
-"""On the narrowest screens."""
+"""Where there is no room for all of it."""
 WORDS_OF = {
     "output_tokens_per_s": "output tokens/s",
     "session_equivalents_per_hour": "session equiv./h",
@@ -158,10 +158,6 @@ def ratio_width(width: int) -> int:
     return 9 if width >= 72 else 7
 
 
-def brief(words: str) -> str:
-    return BRIEF.get(words, words)
-
-
 def _compared(
     column: Column, other: Column, metric: str, said: Comparison, intervals: int, width: int, at: int, glyphs: Glyphs
 ) -> list[tuple[str, str]]:
@@ -179,7 +175,10 @@ def _compared(
         ),
         ("  ", ""),
         (pad(between, intervals), "dim"),
-        (cut(words, room, glyphs.ellipsis) if width >= 72 else brief(words), f"{tone} bold" if sure else tone),
+        (
+            words if len(words) <= room else cut(BRIEF.get(words, words), room, glyphs.ellipsis),
+            f"{tone} bold" if sure else tone,
+        ),
     ]
 
 
