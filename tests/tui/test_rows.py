@@ -153,7 +153,9 @@ def test_the_slowest_agent_is_found_by_its_time_over_the_recorded_time() -> None
 
 def test_a_narrow_screen_shows_what_it_is_sorted_by() -> None:
     assert "vs rec" not in plain(head(columns(80, 32, "agent"), "agent", False, 80, UNICODE))
-    assert "▾vs rec" in plain(head(columns(80, 32, "slow"), "slow", False, 80, UNICODE)).replace("vs rec▾", "▾vs rec")
+    names = plain(head(columns(80, 32, "slow"), "slow", False, 80, UNICODE))
+    assert "vs rec▾" in names
+    assert "doing" not in names
 
 
 @pytest.mark.parametrize(("ttft", "text"), [(0.5, "~0.50"), (12.44, "~12.4"), (140.0, "~140")])

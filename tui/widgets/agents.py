@@ -132,7 +132,8 @@ def head(columns: Columns, sort: str, backwards: bool, width: int, glyphs: Glyph
     parts = _names(columns)
     if columns.trend:
         parts.append(("trend", "", columns.trend, False))
-    if width - cells(right) > sum(p[2] + columns.gap for p in parts) + 6:
+    taken = sum(p[2] + columns.gap for p in parts)
+    if width - cells(right) > taken + 6 and width - taken - 2 >= LEAST_DOING:
         parts.append(("doing", "", 5, False))
     mark = glyphs.up if backwards else glyphs.down
     out: list[tuple[str, str]] = [(" ", "head")]

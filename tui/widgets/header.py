@@ -165,7 +165,7 @@ def status_line(view: View, width: int, glyphs: Glyphs, kind: Kind = "line") -> 
     if kind == "grid":
         return spread([(0, phase), (2, _note(view, width, glyphs))], [(8, right)], width, gap)
     if kind == "line" or width < 100:
-        right = _where(view, width, glyphs) if view.ending is None else _mean(view, glyphs)
+        right = _where(view, width, glyphs) if view.ending is None else () if view.unmeasured else _mean(view, glyphs)
     figures: list[Part] = [(9, _rate(view, width, glyphs))] if kind == "line" else []
     if kind == "strip" and width >= 100 and view.ending is None:
         figures = [(9, _flight(view, glyphs))]
