@@ -23,12 +23,11 @@ from windtunnel.tui.frugal import FrugalDriver, cropped
 from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
 from windtunnel.tui.picture import svg
 from windtunnel.tui.screens.agent import AgentScreen
-from windtunnel.tui.screens.compare import CompareScreen
 from windtunnel.tui.screens.fleet import FleetScreen
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.screens.help import HelpScreen
 from windtunnel.tui.screens.leave import Answer, LeaveScreen
 from windtunnel.tui.screens.palette import Command, PaletteScreen, commands
-from windtunnel.tui.screens.runs import RunsScreen
 from windtunnel.tui.screens.small import SmallScreen, too_small
 from windtunnel.tui.screens.timeline import TimelineScreen
 from windtunnel.tui.theme import Line, Theme
@@ -39,7 +38,7 @@ from windtunnel.tui.widgets.header import closing
 from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.window import Place, Window
 
-STOP, DETACH = 0, 3
+STOP, DETACH, ORPHANED = 0, 3, 1
 """Exit codes: the run's only word from its viewer (0: stop and keep, or nothing left to watch)."""
 TICK_S = 0.25
 SETTLED_S = 3.0
@@ -47,15 +46,13 @@ GARBAGE = (10_000, 20, 50)
 """Objects between looks for garbage, and looks between longer looks: what is made for one picture is seldom any."""
 PAUSE_S = 0.004
 """For the keys, between two goes of reading a long run."""
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT)
 """End the app the ordinary way, so that the terminal is put back."""
 SIGNALLED = 128
 LINGER_S = 8.0
 """How long the result stays with --exit-when-done."""
 MESSAGE_S = 5.0
 Mode = Literal["watch", "view"]
-FULL = FleetScreen | AgentScreen | TimelineScreen | RunsScreen | CompareScreen
-"""Screens that show something which changes; the others are laid over them."""
 
 
 class Source(Protocol):
@@ -155,6 +152,8 @@ class Viewer(App[int]):
         self.reads_on = False
         self.ticks_after_end = 0
         self.hear_signals = False
+        self.orphaned: Callable[[], bool] = lambda: False
+        """Whether the run that has opened this screen is no more."""
         self.message: Line = ()
         self.message_ticks = 0
 
@@ -190,6 +189,9 @@ class Viewer(App[int]):
 
     def tick(self) -> None:
         """One round: read, show, and leave when the run is over and nobody has to be asked."""
+        if self.orphaned():
+            self.exit(ORPHANED)
+            return
         self.view = self.source.poll()
         self.over = self.over or (self.view.ending is not None and not self.playing and not self.trips.away)
         self.message_ticks -= 1
@@ -225,7 +227,7 @@ class Viewer(App[int]):
     def show(self) -> None:
         """The topmost full screen is drawn; what a dialog covers is not hidden, so it stays alive too."""
         for screen in reversed(self.screen_stack):
-            if isinstance(screen, FULL):
+            if isinstance(screen, FullScreen):
                 screen.update_view(self.view, self.aside)
                 return
 

@@ -1,26 +1,21 @@
 """One agent: where it stands, its threads as lanes, each of its turns as figures, and its transcript as it grows."""
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from msgspec import Struct
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad, spread
 from windtunnel.tui.widgets.header import status_line, title_line
 from windtunnel.tui.widgets.lanes import legend
-from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.plot import bar
 from windtunnel.tui.widgets.story import Paragraphs, Text, about_lines, tail_of
 from windtunnel.tui.widgets.threads import lane_lines
 from windtunnel.tui.widgets.turns import about_turn, following, split, turns_head, turns_table
-
-if TYPE_CHECKING:
-    from windtunnel.tui.app import Viewer
 
 SIDE = 47
 """Cells of the fleet beside the agent, from 160 columns on."""
@@ -159,7 +154,7 @@ def footer(width: int, follows: bool, several: bool, aside: Line) -> Line:
     return spread(parts, [(0, clip(aside, width - 4)) if aside else (10, mode)], width)
 
 
-class AgentScreen(Screen[None]):
+class AgentScreen(FullScreen[None]):
     """Shows `compose_agent` and turns keys into another spot, session or agent."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -177,13 +172,9 @@ class AgentScreen(Screen[None]):
         Binding("left,h", "other(-1)", "previous agent"),
         Binding("right,l,tab", "other(1)", "next agent"),
     ]
-    AUTO_FOCUS = ""
-    DEFAULT_CSS = "AgentScreen Lines { height: 1fr; }"
 
     def __init__(self, look: Theme, agent: int, order: tuple[int, ...], at: int | None = None) -> None:
-        super().__init__()
-        self.look = look
-        self.body = Lines(look, id="agent")
+        super().__init__(look, "agent")
         self.agent = agent
         self.at = at
         """A moment of the session that is shown, ms since the run's origin; None is now."""
@@ -194,14 +185,10 @@ class AgentScreen(Screen[None]):
         """The turn of `at` is still to be found."""
         self.paragraphs = Paragraphs(look)
         self.view = View()
-        self.aside: Line = ()
         self.frame: Frame | None = None
         self.story: Story | None = None
 
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    def update_view(self, view: View, aside: Line) -> None:
+    def update_view(self, view: View, aside: Line = ()) -> None:
         self.view, self.aside = view, aside
         self.draw()
 
@@ -211,7 +198,7 @@ class AgentScreen(Screen[None]):
         width, height = self.size
         if self.paragraphs.look != self.look:
             self.paragraphs = Paragraphs(self.look)
-        old, self.story = self.story, cast("Viewer", self.app).source.story(self.agent, self.at)
+        old, self.story = self.story, self.viewer.source.story(self.agent, self.at)
         story = self.story
         if self.sought and story.turns and self.at is not None:
             self.sought = False
@@ -241,15 +228,6 @@ class AgentScreen(Screen[None]):
         if self.spot == Spot() and not (self.story.over and self.story.number < self.story.sessions):
             return None
         return self.story.turns[self.frame.shown].start
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
-
-    def on_screen_resume(self) -> None:
-        self.draw()
 
     def action_back(self) -> None:
         self.dismiss()

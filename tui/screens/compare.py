@@ -1,25 +1,20 @@
 """Comparing: which configuration is better, by how much and how sure that is; then curves, and what differs."""
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import PAGES, Frame, compose_compare
 from windtunnel.tui.screens.compare_parts import Looked
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.lines import Lines
-
-if TYPE_CHECKING:
-    from windtunnel.tui.app import Viewer
 
 
-class CompareScreen(Screen[None]):
+class CompareScreen(FullScreen[None]):
     """Shows `compose_compare` of what its source knows by now."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -37,37 +32,28 @@ class CompareScreen(Screen[None]):
         Binding("enter", "open", "open its runs"),
         Binding("escape,c", "back", "back"),
     ]
-    AUTO_FOCUS = ""
-    DEFAULT_CSS = "CompareScreen Lines { height: 1fr; }"
 
     def __init__(self, look: Theme, source: Comparing, *, nested: bool = True) -> None:
-        super().__init__()
-        self.look = look
+        super().__init__(look, "compare")
         self.source = source
         self.nested = nested
         """Whether there is a screen to go back to."""
         self.looked = Looked()
         self.contrast = Contrast()
         self.frame: Frame | None = None
-        self.aside: Line = ()
-        self.body = Lines(look, id="compare")
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    @property
-    def viewer(self) -> "Viewer":
-        return cast("Viewer", self.app)
 
     def update_view(self, view: View, aside: Line = ()) -> None:  # noqa: ARG002 -- what every full screen takes
         self.aside = aside
+        self._poll()
+        self.draw()
+
+    def _poll(self) -> None:
         before = self.contrast
         self.source.wanted = (self.looked.cursor, 0)
         self.contrast = self.source.poll()
         if len(before.columns) < 2 <= len(self.contrast.columns) and self.looked == Looked():
             # The base by itself says nothing: what it is compared with is looked at first.
             self.looked = replace(self.looked, cursor=1)
-        self.draw()
 
     def draw(self) -> None:
         if not self.is_mounted:
@@ -78,16 +64,11 @@ class CompareScreen(Screen[None]):
         self.body.show(frame.lines, frame.marked)
 
     def on_mount(self) -> None:
-        self.update_view(View(), self.aside)
+        """What is known by now is read; that it is drawn is every full screen's own."""
+        self._poll()
 
     def on_unmount(self) -> None:
         self.source.close()
-
-    def on_resize(self) -> None:
-        self.draw()
-
-    def on_screen_resume(self) -> None:
-        self.draw()
 
     def _change(self, **changes: object) -> None:
         self.looked = replace(self.looked, **changes)

@@ -1,27 +1,23 @@
 """The fleet: one screen that says how fast it goes, whether it counts, where every agent is, and what limits them."""
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import Input
 
 from windtunnel.tui.screens.board import Frame, Table, calm, compose_frame, paced
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.screens.heat import SHOWN
 from windtunnel.tui.screens.reasons import ReasonsScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.agents import SORTS
-from windtunnel.tui.widgets.lines import Lines
-
-if TYPE_CHECKING:
-    from windtunnel.tui.app import Viewer
 
 
-class FleetScreen(Screen[None]):
+class FleetScreen(FullScreen[None]):
     """Shows `compose_frame` and turns keys into changes of the table."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -42,22 +38,17 @@ class FleetScreen(Screen[None]):
         Binding("space", "freeze", "freeze"),
         Binding("escape", "clear", "clear"),
     ]
-    AUTO_FOCUS = ""
     DEFAULT_CSS = """
-    FleetScreen Lines { height: 1fr; }
     FleetScreen Input { dock: bottom; height: 1; border: none; padding: 0 1; display: none; }
     FleetScreen Input:focus { border: none; }
     """
 
     def __init__(self, look: Theme) -> None:
-        super().__init__()
-        self.look = look
-        self.body = Lines(look, id="fleet")
+        super().__init__(look, "fleet")
         self.view = View()
         """What is shown."""
         self.latest = View()
         """The newest there is; another than `view` while the display is frozen."""
-        self.aside: Line = ()
         self.beat = 0
         self.table = Table()
         self.frame: Frame | None = None
@@ -68,10 +59,6 @@ class FleetScreen(Screen[None]):
     def compose(self) -> ComposeResult:
         yield self.body
         yield self.filter_box
-
-    @property
-    def viewer(self) -> "Viewer":
-        return cast("Viewer", self.app)
 
     def update_view(self, view: View, aside: Line = ()) -> None:
         self.latest, changed, self.aside = view, aside != self.aside, aside
@@ -99,15 +86,6 @@ class FleetScreen(Screen[None]):
         )
         self.frame, self.table = frame, frame.table
         self.body.show(frame.lines, frame.marked)
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
-
-    def on_screen_resume(self) -> None:
-        self.draw()
 
     def _change(self, **changes: object) -> None:
         self.table = replace(self.table, **changes)

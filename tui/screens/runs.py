@@ -2,25 +2,21 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 from textual.widgets import Input
 
 from windtunnel.tui.past import Past, Shelf
 from windtunnel.tui.playing import REPLAY
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.screens.runs_frame import Choice, Frame, compose_runs
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.widgets.shelf import SORTS
-
-if TYPE_CHECKING:
-    from windtunnel.tui.app import Viewer
 
 READ_S = 0.08
 """Spent on reading in one round."""
@@ -28,7 +24,7 @@ LOOK_S = 2.0
 """Between looks at what there is: hundreds of folders are some milliseconds."""
 
 
-class RunsScreen(Screen[Path | None]):
+class RunsScreen(FullScreen[Path | None]):
     """Lists a shelf. With a `subject` it answers with the run to compare that one with."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,9 +44,7 @@ class RunsScreen(Screen[Path | None]):
         Binding("escape", "clear", "clear the filter and the marks, then back"),
         Binding("r", "back", "back"),
     ]
-    AUTO_FOCUS = ""
     DEFAULT_CSS = """
-    RunsScreen Lines { height: 1fr; }
     RunsScreen Input { dock: bottom; height: 1; border: none; padding: 0 1; display: none; }
     RunsScreen Input:focus { border: none; }
     """
@@ -65,8 +59,7 @@ class RunsScreen(Screen[Path | None]):
         against: Callable[[Path], tuple[str, str]] | None = None,
         nested: bool = True,
     ) -> None:
-        super().__init__()
-        self.look = look
+        super().__init__(look, "runs")
         self.shelf = shelf
         self.wall = wall
         self.subject = subject
@@ -74,8 +67,6 @@ class RunsScreen(Screen[Path | None]):
         """Whether there is a screen to go back to."""
         self.choice = Choice()
         self.frame: Frame | None = None
-        self.aside: Line = ()
-        self.body = Lines(look, id="runs")
         self.filter_box = Input(id="filter", placeholder="model, engine, GPU, folder, valid, live, ...; ! inverts")
         self._against = against
         self._told: dict[Path, tuple[str, str]] = {}
@@ -84,10 +75,6 @@ class RunsScreen(Screen[Path | None]):
     def compose(self) -> ComposeResult:
         yield self.body
         yield self.filter_box
-
-    @property
-    def viewer(self) -> "Viewer":
-        return cast("Viewer", self.app)
 
     def update_view(self, view: View, aside: Line = ()) -> None:  # noqa: ARG002 -- what every full screen takes
         self.aside = aside
@@ -140,15 +127,6 @@ class RunsScreen(Screen[Path | None]):
         for path in new:
             self._told[path] = self._against(path)
         return bool(new)
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
-
-    def on_screen_resume(self) -> None:
-        self.draw()
 
     def _change(self, **changes: object) -> None:
         self.choice = replace(self.choice, **changes)

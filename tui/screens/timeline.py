@@ -1,21 +1,16 @@
 """The timeline's keys: where and when one looks."""
 
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import Screen
 
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.screens.timeline_frame import Frame, Scope, columns_of, compose_timeline, place_of
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Ending, View
-from windtunnel.tui.widgets.lines import Lines
 from windtunnel.tui.window import Place, Window, latest, steps_from
-
-if TYPE_CHECKING:
-    from windtunnel.tui.app import Viewer
 
 PAINT_MS = 1000
 """Between two paintings while time goes on."""
@@ -23,7 +18,7 @@ PAN = 0.25
 """Of the window, with one key."""
 
 
-class TimelineScreen(Screen[None]):
+class TimelineScreen(FullScreen[None]):
     """Shows `compose_timeline` and turns keys into changes of the scope."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -46,27 +41,15 @@ class TimelineScreen(Screen[None]):
         Binding("l", "alone", "one agent a row, or several"),
         Binding("enter", "open", "open the agent then"),
     ]
-    AUTO_FOCUS = ""
-    DEFAULT_CSS = "TimelineScreen Lines { height: 1fr; }"
 
     def __init__(self, look: Theme, agent: int = 0, cursor: int | None = None) -> None:
-        super().__init__()
-        self.look = look
-        self.body = Lines(look, id="timeline")
+        super().__init__(look, "timeline")
         self.view = View()
-        self.aside: Line = ()
         self.scope = Scope(agent=agent, cursor=cursor)
         self.frame: Frame | None = None
         self.window: Window | None = None
         self.stage: tuple[Ending | None, bool, bool] = None, False, False
         """How the run ended and whether all of it had been read when the window was painted."""
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    @property
-    def viewer(self) -> "Viewer":
-        return cast("Viewer", self.app)
 
     def update_view(self, view: View, aside: Line = ()) -> None:
         self.view, self.aside = view, aside
@@ -85,15 +68,6 @@ class TimelineScreen(Screen[None]):
         frame = compose_timeline(self.view, shown, self.scope, width, height, self.look, self.aside)
         self.frame, self.scope = frame, frame.scope
         self.body.show(frame.lines, frame.marked)
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
-
-    def on_screen_resume(self) -> None:
-        self.draw()
 
     def _change(self, **changes: object) -> None:
         self.scope = replace(self.scope, **changes)
