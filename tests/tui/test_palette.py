@@ -2,29 +2,36 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_run import Fake
-from textual.binding import Binding
-from textual.screen import ModalScreen, Screen
+from textual.binding import Binding, BindingType
 
-from windtunnel.tui import app as app_module
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen
 from windtunnel.tui.screens.fleet import FleetScreen
+from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.screens.help import EVERYWHERE, KEYS, HelpScreen, help_lines, keys_of, named
 from windtunnel.tui.screens.leave import WIDTH, leave_lines
 from windtunnel.tui.screens.palette import Command, PaletteScreen, matching
 from windtunnel.tui.theme import ASCII, Theme
 from windtunnel.tui.widgets.compose import cells
 
-SCREENS = [
-    thing
-    for thing in vars(app_module).values()
-    if isinstance(thing, type) and issubclass(thing, Screen) and not issubclass(thing, ModalScreen | app_module.App)
-    if thing is not Screen
-]
+
+def full_screens(of: type[FullScreen[Any]] = FullScreen) -> list[type[FullScreen[Any]]]:
+    """Those that are shown, without the ones that they have in common."""
+    return [screen for below in of.__subclasses__() for screen in full_screens(below) or [below]]
+
+
+def bindings(screen: type[FullScreen[Any]]) -> list[BindingType]:
+    """The screen's own, those that it shares with others, and the viewer's."""
+    shared = [base for base in screen.__mro__ if issubclass(base, FullScreen)]
+    return [binding for base in (*shared, Viewer) for binding in vars(base).get("BINDINGS", ())]
+
+
+SCREENS = sorted(full_screens(), key=lambda screen: screen.__name__)
 
 
 @pytest.fixture(scope="module")
@@ -41,11 +48,11 @@ def text(app: Viewer) -> str:
 
 
 @pytest.mark.parametrize("screen", SCREENS, ids=lambda s: s.__name__)
-def test_every_key_of_every_screen_stands_in_its_help(screen: type[Screen[object]]) -> None:
+def test_every_key_of_every_screen_stands_in_its_help(screen: type[FullScreen[Any]]) -> None:
     said = (*KEYS[screen.__name__], *EVERYWHERE)
     words = {key for keys, _ in said for key in keys.split()}
     words |= {word.strip(",;:") for _, text in said for word in text.split()}
-    for binding in (*screen.BINDINGS, *Viewer.BINDINGS):
+    for binding in bindings(screen):
         assert isinstance(binding, Binding)
         assert any(named(key) in words for key in binding.key.split(",")), binding
 
@@ -53,10 +60,7 @@ def test_every_key_of_every_screen_stands_in_its_help(screen: type[Screen[object
 def test_the_help_names_no_key_that_does_nothing() -> None:
     for screen in SCREENS:
         bound = {
-            named(key)
-            for binding in (*screen.BINDINGS, *Viewer.BINDINGS)
-            if isinstance(binding, Binding)
-            for key in binding.key.split(",")
+            named(key) for binding in bindings(screen) if isinstance(binding, Binding) for key in binding.key.split(",")
         }
         for keys, _ in (*KEYS[screen.__name__], *EVERYWHERE):
             assert set(keys.split()) <= bound, (screen.__name__, keys)
