@@ -27,6 +27,7 @@ from windtunnel.simulator.cli_validate import validate as validate_emulator
 from windtunnel.simulator.cli_view import view
 from windtunnel.simulator.cli_why import why
 from windtunnel.traces.errors import UsageError, WindtunnelError
+from windtunnel.traces.outlet import one_line, safe_streams
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """A stdout that takes nothing more: a full disk, a terminal that was closed."""
@@ -201,6 +202,11 @@ for command in (anonymise, fit, synth, validate):
 def main() -> None:
     """Entry point: turns every error a user can cause into one sentence and an exit code."""
     _open_streams()
+    with safe_streams():
+        _main()
+
+
+def _main() -> None:
     try:
         try:
             status = cli.main(standalone_mode=False)
@@ -251,7 +257,7 @@ def _drop_stdout() -> None:
 
 def _fail(message: str, code: int) -> None:
     with contextlib.suppress(OSError):
-        print(f"windtunnel: {message}", file=sys.stderr)
+        print(f"windtunnel: {one_line(message)}", file=sys.stderr)
     sys.exit(code)
 
 
