@@ -1,7 +1,7 @@
 """`windtunnel view`: a run, several of them, an experiment, or what was run before."""
 
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -11,21 +11,30 @@ from windtunnel.traces.errors import UsageError
 
 
 def _factor(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    from windtunnel.simulator.view import factor
+
+    return _told(factor, text)
+
+
+def _moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
+    from windtunnel.simulator.view import moment
+
+    return _told(moment, text)
+
+
+def _told(read: Callable[[str], float], text: str | None) -> float | None:
     if text is None:
         return None
     try:
-        value = float(text.removesuffix("x"))
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise click.BadParameter(f"{text}: give a factor greater than zero, such as 10")
-    return value
+        return read(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
 @click.argument("paths", nargs=-1, metavar="[RUN | RUN RUN ... | EXPERIMENT | FOLDER]", type=click.Path(path_type=Path))
 @click.option("--speed", metavar="N", callback=_factor, help="Play a run again, N times as fast as it was.")
-@click.option("--at", type=float, metavar="S", help="Show a run as it was S seconds after its start.")
+@click.option("--at", metavar="S", callback=_moment, help="Show a run as it was S seconds after its start.")
 @click.option("--plain", is_flag=True, help="Text instead of the screen; of a live run a line a second first.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: summary.json of a run, `compare --json` of several.")
 @theme_option()
@@ -46,7 +55,7 @@ def view(
     Several runs, or the folder of an experiment, are compared. Without a folder, or with one that holds runs, past runs
     are listed: to be opened, played again, or compared.
     """
-    from windtunnel.simulator.run.viewer import terminal
+    from windtunnel.simulator.run.viewer import SCREENLESS, become, dumb, terminal
     from windtunnel.simulator.view import kind_of, print_comparison, print_run
 
     kind = kind_of(paths)
@@ -57,11 +66,13 @@ def view(
     if web or (terminal() and not plain and not as_json):
         given = {"--theme": theme, "--speed": speed, "--at": at, "--port": port if web else None}
         command += [word for name, value in given.items() if value is not None for word in (name, f"{value}")]
-        os.execv(sys.executable, command + (["--web"] if web else []))  # noqa: S606 - the viewer takes this process's place
+        become(command + (["--web"] if web else []))
+    if dumb() and not plain and not as_json:
+        raise UsageError(SCREENLESS)
     if played:
         raise UsageError("--speed and --at play a run on the screen: they need a terminal, and no --plain or --json")
     if kind == "runs":
-        os.execv(sys.executable, [*command, "--list", *(["--json"] if as_json else [])])  # noqa: S606 - the same
+        become([*command, "--list", *(["--json"] if as_json else [])])
     if kind == "comparison":
         print_comparison(paths, as_json=as_json)
         return

@@ -1,5 +1,6 @@
 """`view` without a screen: what a run folder says, line by line while its run goes on."""
 
+import math
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -11,7 +12,7 @@ import msgspec
 from windtunnel.agents.events import Event, Phase
 from windtunnel.simulator.experiments.kept import holds_runs, is_experiment, read_outcome
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, RunFolder, Tail
+from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
@@ -20,6 +21,10 @@ from windtunnel.traces.model import Problem
 
 LINE_S = 1.0
 LOOK_S = 0.25
+FASTEST = 10_000.0
+"""Times real time that a run is played again; faster, nobody sees anything."""
+LATEST_S = 10_000_000.0
+"""Moment of a run that may be asked for: months after its start."""
 
 
 class _Lines(PlainProgress):
@@ -29,6 +34,29 @@ class _Lines(PlainProgress):
         super().__call__(event)
         if isinstance(event, Phase) and self.enabled:
             say(f"{event.t / 1e9:7.1f} s  {event.phase}{': ' if event.note else ''}{event.note or ''}", self._stream)
+
+
+def factor(text: str) -> float:
+    """`--speed`: how many times as fast; ValueError says what is expected."""
+    value = _number(text.removesuffix("x"))
+    if not 0.0 < value <= FASTEST:
+        raise ValueError(f"{text}: give a factor greater than zero and up to {FASTEST:,.0f}, such as 10")
+    return value
+
+
+def moment(text: str) -> float:
+    """`--at`: seconds after the run's start; ValueError says what is expected."""
+    value = _number(text)
+    if not 0.0 <= value <= LATEST_S:
+        raise ValueError(f"{text}: give seconds after the run's start, from 0 to {LATEST_S:,.0f}")
+    return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
@@ -68,7 +96,7 @@ def follow_run(
     agents = folder.run.get("agents")
     lines = _Lines(sys.stderr, agents if isinstance(agents, int) else 0, LINE_S)
     lines.enabled = False
-    tail = Tail(folder.path / EVENTS_FILE)
+    tail = folder.tail()
     try:
         while (now := state(folder, wall())) == "running":
             while events := tail.poll():

@@ -1,5 +1,8 @@
 """`python -m windtunnel.tui RUN_DIR`: the viewer as a process of its own."""
 
+import contextlib
+import os
+import signal
 import sys
 
 SILENT = frozenset({"--svg", "--list", "--web", "-h", "--help"})
@@ -15,10 +18,22 @@ def begin(words: list[str]) -> bool:
     return True
 
 
-if __name__ == "__main__":
-    told = begin(sys.argv[1:])
-    from windtunnel.tui.start import main
+def main() -> int:
+    """An interrupt while everything is being loaded, or before the screen hears it, ends with exit code 130."""
+    try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # who became this process has held it back
+        told = begin(sys.argv[1:])
+        from windtunnel.tui.start import main as start
 
-    if told:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-    sys.exit(main(sys.argv[1:]))
+        if told:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+        return start(sys.argv[1:])
+    except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to interrupt
+        with contextlib.suppress(OSError):
+            os.write(2, b"\nwindtunnel: interrupted\n")
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -101,7 +101,8 @@ class Viewer(App[int]):
     TITLE = "windtunnel"
     ENABLE_COMMAND_PALETTE = False
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q,ctrl+c,ctrl+q", "leave", "quit", priority=False),
+        Binding("q", "leave", "quit"),
+        Binding("ctrl+c,ctrl+q", "leave", "quit", priority=True),  # also from dialogs and while one types
         Binding("question_mark", "help", "help"),
         Binding("p", "picture", "picture"),
         Binding("T", "theme", "next theme"),
@@ -352,7 +353,9 @@ class Viewer(App[int]):
     def action_leave(self) -> None:
         if self.mode == "view" or self.over or self.trips.home_view().ending is not None:
             self.exit(STOP)
-        elif not isinstance(self.screen, LeaveScreen):
+        elif isinstance(self.screen, LeaveScreen):
+            self.screen.dismiss("stop")
+        else:
             self._push(LeaveScreen(self.look, self.trips.home_view().phase), self._answered)
 
     def _answered(self, answer: Answer | None) -> None:

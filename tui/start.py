@@ -1,9 +1,11 @@
 """Starting the viewer: arguments, the terminal it needs, pictures without one."""
 
 import argparse
+import contextlib
 import os
 import re
 import sys
+import termios
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +15,10 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.view import kind_of
+from windtunnel.simulator.run.viewer import SCREENLESS, again, dumb, leave_screen, say, terminal
+from windtunnel.simulator.view import factor, kind_of, moment
 from windtunnel.traces.errors import UsageError, WindtunnelError
+from windtunnel.traces.outlet import one_line, safe_streams
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.palettes import NAMES
@@ -26,12 +30,13 @@ from windtunnel.tui.widgets.shelf import as_text
 
 def main(argv: Sequence[str]) -> int:
     """0: stop and keep, or closed; 3: detach; 2: wrong use; 128 + n: ended by signal n."""
-    arguments = _parser().parse_args(argv)
-    try:
-        return _run(arguments)
-    except WindtunnelError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    with safe_streams():
+        arguments = _parser().parse_args(argv)
+        try:
+            return _run(arguments)
+        except WindtunnelError as error:
+            print(f"error: {one_line(str(error))}", file=sys.stderr)
+            return error.exit_code
 
 
 YIELDING = 19
@@ -110,7 +115,9 @@ def _watch(follower: Follower | None, arguments: argparse.Namespace, first: Firs
         from windtunnel.tui.web import own_terminal
 
         own_terminal()
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if dumb():
+        raise UsageError(SCREENLESS)
+    if not terminal():
         raise UsageError("the viewer needs a terminal on stdin and stderr: use --svg FILE for a picture without one")
     for name in ("COLUMNS", "LINES"):
         # Exported ones would stand for the terminal's size, also after it has changed.
@@ -127,8 +134,28 @@ def _watch(follower: Follower | None, arguments: argparse.Namespace, first: Firs
     if hasattr(os, "nice") and (arguments.mode == "watch" or live):
         app.settled = lambda: os.nice(YIELDING)
     app.hear_signals = True
-    code = app.run()
+    parent = arguments.parent
+    if parent is not None:
+        app.orphaned = lambda: os.getppid() != parent
+    try:
+        code = app.run()
+    except KeyboardInterrupt:
+        leave_screen()
+        raise
+    if parent is not None and os.getppid() != parent and follower is not None:
+        _after_death(follower.folder.path)
     return code if code is not None else app.return_code or 1
+
+
+def _after_death(folder: Path) -> None:
+    """The run was killed: nobody else puts back what it changed about the terminal, or says what is left."""
+    with contextlib.suppress(OSError, termios.error):
+        fd = sys.stdin.fileno()
+        if os.tcgetpgrp(fd) == os.getpgrp():  # else a shell has the terminal back, and set it as it likes it
+            modes = termios.tcgetattr(fd)
+            modes[3] |= termios.ECHO | termios.ICANON
+            termios.tcsetattr(fd, termios.TCSADRAIN, modes)
+    say(f"the run has died: {again(folder)} shows what it wrote")
 
 
 def _picture(follower: Follower | None, arguments: argparse.Namespace, first: First | None) -> int:
@@ -167,13 +194,18 @@ def _size(text: str) -> tuple[int, int]:
 
 
 def _speed(text: str) -> float:
+    return _told(factor, text)
+
+
+def _moment(text: str) -> float:
+    return _told(moment, text)
+
+
+def _told(read: Callable[[str], float], text: str) -> float:
     try:
-        value = float(text.removesuffix("x"))
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise argparse.ArgumentTypeError(f"{text}: expected a factor greater than zero, such as 10")
-    return value
+        return read(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -188,10 +220,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--exit-when-done", action="store_true", help="close a few seconds after the run's end")
     parser.add_argument("--speed", type=_speed, help="play the recorded events again, this many times as fast")
-    parser.add_argument("--at", type=float, metavar="S", help="show the run as it was S seconds after its start")
+    parser.add_argument("--at", type=_moment, metavar="S", help="show the run as it was S seconds after its start")
     parser.add_argument("--theme", choices=NAMES, help=f"colours; default WINDTUNNEL_THEME, else {NAMES[0]}")
     parser.add_argument("--web", action="store_true", help="serve it to this machine's browsers, a viewer for each")
     parser.add_argument("--port", type=int, default=0, help="with --web; default: any free one")
+    parser.add_argument("--parent", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--own-terminal", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture of the screen and exit")
     parser.add_argument("--size", type=_size, default=(120, 40), help="of the picture, default 120x40")

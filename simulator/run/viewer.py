@@ -12,9 +12,10 @@ import sys
 import termios
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NoReturn, TextIO
 
 from windtunnel.agents import events as ev
+from windtunnel.traces.outlet import raw
 
 STOP, DETACH = 0, 3
 STOP_WAIT_S = 3.0
@@ -27,15 +28,42 @@ LEAVE_SCREEN = (
 """Mouse, focus and paste reports off, the alternate screen left, key reports as before, the cursor shown."""
 
 
+SCREENLESS = "this terminal cannot show a screen (TERM=dumb, or none): use `windtunnel view --plain`"
+
+
 def terminal() -> bool:
     """A person at a real terminal: the viewer draws on stderr and reads stdin."""
-    return sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    return _talks() and _term() != "dumb"
+
+
+def dumb() -> bool:
+    """A person at a terminal that can show lines only."""
+    return _talks() and _term() == "dumb"
+
+
+def _talks() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _term() -> str:
+    return os.environ.get("TERM") or "dumb"
+
+
+def become(command: Sequence[str]) -> NoReturn:
+    """The viewer takes this process's place. An interrupt meanwhile waits until the viewer can take it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.execv(command[0], list(command))  # noqa: S606 -- the same Python
 
 
 def say(text: str, stream: TextIO | None = None) -> None:
     """One line of talk, on stderr. That nobody hears it (a closed terminal, a full disk) must not end a run."""
     with contextlib.suppress(OSError):
         print(text, file=stream or sys.stderr, flush=True)
+
+
+def leave_screen() -> None:
+    """For a screen that could not do it itself."""
+    say(LEAVE_SCREEN, raw(sys.stderr))
 
 
 def again(folder: Path) -> str:
@@ -98,7 +126,16 @@ class Viewer:
 
     @classmethod
     async def start(cls, run_dir: Path, *, exit_when_done: bool) -> "Viewer":
-        command = [sys.executable, "-m", "windtunnel.tui", str(run_dir), "--mode", "watch"]
+        command = [
+            sys.executable,
+            "-m",
+            "windtunnel.tui",
+            str(run_dir),
+            "--mode",
+            "watch",
+            "--parent",
+            f"{os.getpid()}",
+        ]
         if exit_when_done:
             command.append("--exit-when-done")
         modes = None
@@ -117,7 +154,7 @@ class Viewer:
         if self._modes is not None:
             with contextlib.suppress(OSError, termios.error, ValueError):
                 termios.tcsetattr(sys.stdin.fileno(), termios.TCSADRAIN, self._modes)
-                say(LEAVE_SCREEN)
+                leave_screen()
 
     async def stop(self) -> None:
         """Ask it to restore the terminal and go; used when the run itself is being stopped from outside."""

@@ -4,7 +4,6 @@ Signals and the collector's settings are the process's own; they are touched her
 """
 
 import gc
-import os
 import signal
 import sys
 from time import perf_counter
@@ -15,7 +14,7 @@ import msgspec
 from windtunnel.agents import events as ev
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.config import RunConfig
-from windtunnel.simulator.run.viewer import PlainProgress, again, say
+from windtunnel.simulator.run.viewer import PlainProgress, again, become, say
 from windtunnel.simulator.run.virtual import VirtualRun
 from windtunnel.traces.sources import load
 
@@ -78,7 +77,7 @@ def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:
         say(f"see it again: {again(run.folder)}")
     if screen and run.folder is not None:
         command = [sys.executable, "-m", "windtunnel.tui", str(run.folder), "--mode", "view"]
-        os.execv(sys.executable, command)  # noqa: S606 - the viewer takes this process's place
+        become(command)
     if summary.status == "interrupted":
         return INTERRUPTED
     return FAILED if summary.status == "failed" else 0

@@ -232,6 +232,11 @@ async def test_help_opens_and_closes(folder: Path, follow: Open) -> None:
         (["q", "escape"], None),
         (["q", "up", "enter"], None),
         (["enter", "q", "d"], DETACH),
+        (["question_mark", "ctrl+c", "d"], DETACH),
+        (["ctrl+p", "ctrl+c", "d"], DETACH),
+        (["v", "ctrl+c", "d"], DETACH),
+        (["slash", "a", "ctrl+c", "d"], DETACH),
+        (["ctrl+c", "ctrl+c"], STOP),
     ],
 )
 async def test_leaving_a_live_run_asks(folder: Path, follow: Open, keys: list[str], code: int | None) -> None:

@@ -16,6 +16,11 @@ from windtunnel.tui.start import main
 from windtunnel.tui.theme import ASCII, UNICODE, theme_for
 
 
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, running: Fake) -> Path:
     return running.write(tmp_path_factory.mktemp("start") / "run", summary=True)
@@ -58,6 +63,64 @@ def test_no_terminal_exits_2_with_one_sentence(folder: Path, capsys: pytest.Capt
     assert said.count("\n") == 1
 
 
+UNSEEN = [
+    *(["--speed", text] for text in ("inf", "1e308", "nan", "-1", "10001", "x")),
+    *(["--at", text] for text in ("inf", "1e300", "nan", "-1", "soon")),
+]
+
+
+@pytest.mark.parametrize("flags", UNSEEN)
+def test_speeds_and_moments_that_no_run_has_are_refused(
+    folder: Path, flags: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as error:
+        main([str(folder), *flags])
+    assert error.value.code == 2
+    assert f"{flags[1]}: give " in capsys.readouterr().err
+
+
+def test_a_terminal_of_lines_only_is_told_so(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = Terminal()
+    monkeypatch.setattr("sys.stdin", Terminal())
+    monkeypatch.setattr("sys.stderr", said)
+    monkeypatch.setenv("TERM", "dumb")
+    assert main([str(folder)]) == 2
+    assert "TERM=dumb" in said.getvalue()
+    assert "--plain" in said.getvalue()
+    assert said.getvalue().count("\n") == 1
+
+
+def test_names_in_sentences_do_not_steer_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path / "a\x1b]0;T\x07\nb\u202e")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "\x1b" not in said
+    assert "\\u001b]0;T\\u0007 b\\u202e does not exist" in said
+
+
+INTERRUPTED = """
+import os, runpy, signal, sys
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.meta_path.insert(0, Finder())
+sys.argv = ["windtunnel.tui", "run"]
+runpy.run_module("windtunnel.tui", run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("module", ["windtunnel.tui.start", "textual.app", "windtunnel.tui.screens.fleet"])
+def test_an_interrupt_while_it_starts_is_no_traceback(module: str) -> None:
+    code = INTERRUPTED.format(module=module)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 130
+    assert done.stderr.strip() == "windtunnel: interrupted"
+
+
 @pytest.mark.parametrize("flags", [["--size", "wide"], ["--size", "10x5"], ["--speed", "0"], ["--what"]])
 def test_wrong_flags_exit_2(folder: Path, flags: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
@@ -73,11 +136,6 @@ def test_the_theme_follows_the_terminal() -> None:
     assert theme_for({"WINDTUNNEL_ASCII": "1"}, "utf-8").glyphs is ASCII
     assert theme_for({"NO_COLOR": "1"}, "utf-8").colour is False
     assert theme_for({"NO_COLOR": ""}, "utf-8").colour is True
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_somebody_at_a_terminal_is_told_at_once_that_a_screen_will_come(monkeypatch: pytest.MonkeyPatch) -> None:

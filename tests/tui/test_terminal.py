@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal as signal_numbers
 import subprocess
 import sys
 import time
@@ -102,7 +103,7 @@ def test_stop_and_detach(pane: Pane, live: Path, keys: list[str], code: int) -> 
     pane.restored()
 
 
-@pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("HUP", 129), ("INT", 130)])
+@pytest.mark.parametrize(("signal", "code"), [("TERM", 143), ("HUP", 129), ("INT", 130), ("QUIT", 131)])
 def test_a_signal_puts_the_terminal_back(pane: Pane, live: Path, signal: str, code: int) -> None:
     pane.start(live, "--mode", "watch")
     assert pane.shows("8 agents")
@@ -110,6 +111,37 @@ def test_a_signal_puts_the_terminal_back(pane: Pane, live: Path, signal: str, co
     assert "1" in {pane.told(name) for name in MOUSE}
     subprocess.run(["kill", f"-{signal}", str(pane.viewer())], check=True)
     assert pane.shows(f"ended with {code}")
+    pane.restored()
+
+
+WATCHER = """
+import asyncio, sys
+from pathlib import Path
+from windtunnel.simulator.run.viewer import Viewer, keys_kept
+async def main():
+    viewer = await Viewer.start(Path(sys.argv[1]), exit_when_done=False)
+    await viewer.wait()
+with keys_kept():
+    asyncio.run(main())
+"""
+
+
+def test_a_killed_run_takes_its_screen_away(pane: Pane, live: Path, tmp_path: Path) -> None:
+    """From an interactive shell: it has the terminal back before the viewer can notice."""
+    (tmp_path / "watcher.py").write_text(WATCHER)
+    path = os.pathsep.join(p for p in sys.path if p)
+    pane.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", f"PYTHONPATH='{path}' bash --norc -i")
+    pane.tmux("send-keys", f"echo before; {sys.executable} {tmp_path}/watcher.py {live}", "Enter")
+    assert pane.shows("8 agents")
+    watcher = pane.viewer()
+    viewer = int(subprocess.run(["pgrep", "-P", f"{watcher}"], capture_output=True, text=True, check=True).stdout)
+    os.kill(watcher, signal_numbers.SIGKILL)
+    assert pane.shows("the run has died: windtunnel view")
+    end = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{viewer}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{viewer}").exists()
+    pane.tmux("send-keys", "stty -a | grep -o ' -\\?icanon'; echo ended with $?", "Enter")
     pane.restored()
 
 

@@ -63,7 +63,7 @@ class PaletteScreen(ModalScreen[Command]):
     """Gives the chosen command back; who opened it runs it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,ctrl+p,ctrl+c", "leave", "close"),
+        Binding("escape,ctrl+p", "leave", "close"),
         Binding("up,ctrl+k", "move(-1)", "up"),
         Binding("down,tab,ctrl+j", "move(1)", "down"),
         Binding("enter", "take", "run"),
