@@ -4,29 +4,21 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Input
 
 from windtunnel.tui.screens.board import Frame, Table, calm, compose_frame, paced
-from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.screens.heat import SHOWN
+from windtunnel.tui.screens.listing import ListScreen
 from windtunnel.tui.screens.reasons import ReasonsScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.agents import SORTS
 
 
-class FleetScreen(FullScreen[None]):
+class FleetScreen(ListScreen[None, int]):
     """Shows `compose_frame` and turns keys into changes of the table."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up"),
-        Binding("down,j", "move(1)", "down"),
-        Binding("pageup,ctrl+b", "page(-1)", "page up"),
-        Binding("pagedown,ctrl+f", "page(1)", "page down"),
-        Binding("home,g", "edge(0)", "first"),
-        Binding("end,G", "edge(-1)", "last"),
         Binding("left,h", "aside(-1)", "left"),
         Binding("right,l", "aside(1)", "right"),
         Binding("enter", "open", "open"),
@@ -38,13 +30,10 @@ class FleetScreen(FullScreen[None]):
         Binding("space", "freeze", "freeze"),
         Binding("escape", "clear", "clear"),
     ]
-    DEFAULT_CSS = """
-    FleetScreen Input { dock: bottom; height: 1; border: none; padding: 0 1; display: none; }
-    FleetScreen Input:focus { border: none; }
-    """
+    SORTS = SORTS
 
     def __init__(self, look: Theme) -> None:
-        super().__init__(look, "fleet")
+        super().__init__(look, "fleet", "regular expression over state, session and tool; ! inverts; escape clears")
         self.view = View()
         """What is shown."""
         self.latest = View()
@@ -52,13 +41,6 @@ class FleetScreen(FullScreen[None]):
         self.beat = 0
         self.table = Table()
         self.frame: Frame | None = None
-        self.filter_box = Input(
-            id="filter", placeholder="regular expression over state, session and tool; ! inverts; escape clears"
-        )
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-        yield self.filter_box
 
     def update_view(self, view: View, aside: Line = ()) -> None:
         self.latest, changed, self.aside = view, aside != self.aside, aside
@@ -74,7 +56,7 @@ class FleetScreen(FullScreen[None]):
         if not self.is_mounted:
             return
         width, height = self.size
-        typing = self.filter_box.display
+        typing = self.typing
         frame = compose_frame(
             self.view,
             self.table,
@@ -87,7 +69,11 @@ class FleetScreen(FullScreen[None]):
         self.frame, self.table = frame, frame.table
         self.body.show(frame.lines, frame.marked)
 
-    def _change(self, **changes: object) -> None:
+    @property
+    def asked(self) -> Table:
+        return self.table
+
+    def change(self, **changes: object) -> None:
         self.table = replace(self.table, **changes)
         self.draw()
 
@@ -96,10 +82,8 @@ class FleetScreen(FullScreen[None]):
         frame = self.frame
         if frame is not None and frame.cells is not None:
             self._step(by * frame.cells.columns)
-        elif frame is not None and frame.order:
-            order = frame.order
-            at = order.index(self.table.cursor) if self.table.cursor in order else 0
-            self._change(cursor=order[max(0, min(len(order) - 1, at + by))])
+        else:
+            super().action_move(by)
 
     def action_aside(self, by: int) -> None:
         """To the next cell of the map; without one, through a run that is played again."""
@@ -112,38 +96,44 @@ class FleetScreen(FullScreen[None]):
         """By so many cells, and not out of the map."""
         at = self.table.cursor + by
         if 0 <= at < len(self.view.rows):
-            self._change(cursor=at)
+            self.change(cursor=at)
 
-    def action_page(self, by: int) -> None:
-        if self.frame is None:
-            return
-        cells, room = self.frame.cells, len(self.frame.shown)
-        self.action_move(by * max(1, (room // cells.columns if cells is not None else room) - 1))
+    @property
+    def page(self) -> int:
+        cells = self.frame.cells if self.frame is not None else None
+        return super().page // (1 if cells is None else cells.columns)
+
+    @property
+    def wheel(self) -> int:
+        return 1 if self.table.map else super().wheel
 
     def action_edge(self, at: int) -> None:
-        if self.frame is not None and self.frame.order:
-            self._change(cursor=self.view.rows[at].agent if self.table.map else self.frame.order[at])
+        """In the map, of all agents: those that the filter hides have their cells too."""
+        if not self.table.map:
+            super().action_edge(at)
+        elif self.frame is not None and self.frame.order:
+            self.change(cursor=self.view.rows[at].agent)
 
     def action_open(self) -> None:
         if self.frame is not None and self.frame.shown:
             self.viewer.open_agent(self.table.cursor)
 
-    def action_sort(self, by: int) -> None:
+    def action_sort(self, by: int = 1) -> None:
         """By the next column; in the map, its next figure."""
         if self.table.map:
-            self._change(map=SHOWN[(SHOWN.index(self.table.map) + by) % len(SHOWN)])
+            self.change(map=SHOWN[(SHOWN.index(self.table.map) + by) % len(SHOWN)])
         else:
-            self._change(sort=SORTS[(SORTS.index(self.table.sort) + by) % len(SORTS)], backwards=False, top=0)
+            super().action_sort(by)
 
     def action_reverse(self) -> None:
         """The other way round; in the map, the figure before."""
         if self.table.map:
             self.action_sort(-1)
         else:
-            self._change(backwards=not self.table.backwards)
+            super().action_reverse()
 
     def action_map(self) -> None:
-        self._change(map="" if self.table.map else SHOWN[0], top=0)
+        self.change(map="" if self.table.map else SHOWN[0], top=0)
 
     def action_why(self) -> None:
         self.viewer.put(ReasonsScreen(self.look, self.view))
@@ -158,57 +148,27 @@ class FleetScreen(FullScreen[None]):
             return
         if self.table.frozen:
             self.view = self.latest
-        self._change(frozen=not self.table.frozen)
+        self.change(frozen=not self.table.frozen)
 
-    def action_filter(self) -> None:
-        box = self.filter_box
-        box.display = True
-        box.value = self.table.pattern
-        box.focus()
-        self.draw()
-
-    def action_clear(self) -> None:
-        """Escape: leaves the filter, then the freeze, then the map, then a run that lies over another screen."""
-        if self.filter_box.display or self.table.pattern:
-            self._hide_filter()
-            self._change(pattern="", top=0)
-        elif self.table.frozen:
+    def go_back(self) -> None:
+        """The freeze is left first, then the map, then a run that lies over another screen."""
+        if self.table.frozen:
             self.action_freeze()
         elif self.table.map:
             self.action_map()
         elif self.table.away:
             self.dismiss()
 
-    def _hide_filter(self) -> None:
-        self.filter_box.display = False
-        self.set_focus(None)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        if event.input.display:
-            self._change(pattern=event.value, top=0)
-
-    def on_input_submitted(self) -> None:
-        self._hide_filter()
-        self.draw()
-
     def on_click(self, event: events.Click) -> None:
-        """A click selects; a click on what is selected opens it; a click on the head sorts, or turns the order."""
+        """A click on the head sorts, or turns the order."""
         if self.frame is None:
             return
         chosen = self.frame.head_at(event.screen_x, event.screen_y)
         if chosen is not None and self.table.map:
-            self._change(map=chosen)
+            self.change(map=chosen)
         elif chosen is not None:
             again = chosen == self.table.sort
-            self._change(sort=chosen, backwards=again and not self.table.backwards, top=0)
+            self.change(sort=chosen, backwards=again and not self.table.backwards, top=0)
         agent = self.frame.agent_at(event.screen_x, event.screen_y)
-        if agent is not None and agent == self.table.cursor:
-            self.action_open()
-        elif agent is not None:
-            self._change(cursor=agent)
-
-    def on_mouse_scroll_down(self) -> None:
-        self.action_move(1 if self.table.map else 3)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.action_move(-1 if self.table.map else -3)
+        if agent is not None:
+            self.choose(agent)

@@ -6,13 +6,11 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.widgets import Input
 
 from windtunnel.tui.past import Past, Shelf
 from windtunnel.tui.playing import REPLAY
-from windtunnel.tui.screens.full import FullScreen
+from windtunnel.tui.screens.listing import ListScreen
 from windtunnel.tui.screens.runs_frame import Choice, Frame, compose_runs
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
@@ -24,16 +22,10 @@ LOOK_S = 2.0
 """Between looks at what there is: hundreds of folders are some milliseconds."""
 
 
-class RunsScreen(FullScreen[Path | None]):
+class RunsScreen(ListScreen[Path | None, Path]):
     """Lists a shelf. With a `subject` it answers with the run to compare that one with."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up"),
-        Binding("down,j", "move(1)", "down"),
-        Binding("pageup,ctrl+b", "page(-1)", "page up"),
-        Binding("pagedown,ctrl+f", "page(1)", "page down"),
-        Binding("home,g", "edge(0)", "first"),
-        Binding("end,G", "edge(-1)", "last"),
         Binding("enter", "open", "open the run"),
         Binding("space,x", "mark", "mark the run to be compared"),
         Binding("c", "compare", "compare the marked runs"),
@@ -44,10 +36,7 @@ class RunsScreen(FullScreen[Path | None]):
         Binding("escape", "clear", "clear the filter and the marks, then back"),
         Binding("r", "back", "back"),
     ]
-    DEFAULT_CSS = """
-    RunsScreen Input { dock: bottom; height: 1; border: none; padding: 0 1; display: none; }
-    RunsScreen Input:focus { border: none; }
-    """
+    SORTS = SORTS
 
     def __init__(
         self,
@@ -59,7 +48,7 @@ class RunsScreen(FullScreen[Path | None]):
         against: Callable[[Path], tuple[str, str]] | None = None,
         nested: bool = True,
     ) -> None:
-        super().__init__(look, "runs")
+        super().__init__(look, "runs", "model, engine, GPU, folder, valid, live, ...; ! inverts")
         self.shelf = shelf
         self.wall = wall
         self.subject = subject
@@ -67,14 +56,9 @@ class RunsScreen(FullScreen[Path | None]):
         """Whether there is a screen to go back to."""
         self.choice = Choice()
         self.frame: Frame | None = None
-        self.filter_box = Input(id="filter", placeholder="model, engine, GPU, folder, valid, live, ...; ! inverts")
         self._against = against
         self._told: dict[Path, tuple[str, str]] = {}
         self._looked: float | None = None
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-        yield self.filter_box
 
     def update_view(self, view: View, aside: Line = ()) -> None:  # noqa: ARG002 -- what every full screen takes
         self.aside = aside
@@ -90,7 +74,7 @@ class RunsScreen(FullScreen[Path | None]):
         first = self.frame.shown if self.frame is not None else ()
         entries = [p for p in self.shelf.poll(READ_S, first) if p.path != self.subject]
         width, height = self.size
-        typing = self.filter_box.display
+        typing = self.typing
         frame = self._frame(entries, now, width, height - (1 if typing else 0), footer=not typing)
         if self._tell(frame.shown):
             if self.choice.cursor is None:
@@ -128,23 +112,13 @@ class RunsScreen(FullScreen[Path | None]):
             self._told[path] = self._against(path)
         return bool(new)
 
-    def _change(self, **changes: object) -> None:
+    @property
+    def asked(self) -> Choice:
+        return self.choice
+
+    def change(self, **changes: object) -> None:
         self.choice = replace(self.choice, **changes)
         self.draw()
-
-    def action_move(self, by: int) -> None:
-        if self.frame is None or not self.frame.order:
-            return
-        order = self.frame.order
-        at = order.index(self.choice.cursor) if self.choice.cursor in order else 0
-        self._change(cursor=order[max(0, min(len(order) - 1, at + by))])
-
-    def action_page(self, by: int) -> None:
-        self.action_move(by * max(1, len(self.frame.shown) - 1 if self.frame else 1))
-
-    def action_edge(self, at: int) -> None:
-        if self.frame is not None and self.frame.order:
-            self._change(cursor=self.frame.order[at])
 
     def action_open(self) -> None:
         under = self.frame.under if self.frame is not None else None
@@ -205,26 +179,10 @@ class RunsScreen(FullScreen[Path | None]):
             if self.choice.marked:
                 self.viewer.say("that is A: move to another run and press c again", "key")
 
-    def action_sort(self) -> None:
-        self._change(sort=SORTS[(SORTS.index(self.choice.sort) + 1) % len(SORTS)], backwards=False, top=0)
-
-    def action_reverse(self) -> None:
-        self._change(backwards=not self.choice.backwards)
-
-    def action_filter(self) -> None:
-        box = self.filter_box
-        box.display = True
-        box.value = self.choice.pattern
-        box.focus()
-        self.draw()
-
-    def action_clear(self) -> None:
-        """Escape: leaves the filter, then the marks, then the screen."""
-        if self.filter_box.display or self.choice.pattern:
-            self._hide_filter()
-            self._change(pattern="", top=0)
-        elif self.choice.marked:
-            self._change(marked=())
+    def go_back(self) -> None:
+        """The marks are left first, then the screen."""
+        if self.choice.marked:
+            self.change(marked=())
         else:
             self.action_back()
 
@@ -232,32 +190,9 @@ class RunsScreen(FullScreen[Path | None]):
         if self.nested:
             self.dismiss(None)
 
-    def _hide_filter(self) -> None:
-        self.filter_box.display = False
-        self.set_focus(None)
-
-    def on_input_changed(self, event: Input.Changed) -> None:
-        if event.input.display:
-            self._change(pattern=event.value, top=0)
-
-    def on_input_submitted(self) -> None:
-        self._hide_filter()
-        self.draw()
-
     def on_click(self, event: events.Click) -> None:
-        """A click selects; a click on the selected row opens it."""
         if self.frame is None:
             return
         row = event.screen_y - self.frame.first
         if 0 <= row < len(self.frame.shown):
-            path = self.frame.shown[row]
-            if path == self.choice.cursor:
-                self.action_open()
-            else:
-                self._change(cursor=path)
-
-    def on_mouse_scroll_down(self) -> None:
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        self.action_move(-3)
+            self.choose(self.frame.shown[row])
