@@ -12,6 +12,7 @@ from windtunnel.tui.view import View
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import fake_shelf
 from fake_clocks import Clocks
 from fake_run import Fake
 
@@ -29,6 +30,19 @@ def failing() -> Fake:
 @pytest.fixture(scope="session")
 def many() -> Fake:
     return Fake(256, 30.0)
+
+
+@pytest.fixture(scope="session")
+def small() -> Fake:
+    return Fake(6, 40.0)
+
+
+@pytest.fixture(scope="module")
+def root(small: Fake, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of past runs and of an experiment."""
+    folder = fake_shelf.shelf(small, tmp_path_factory.mktemp("shelf") / "runs")
+    fake_shelf.experiment(small, folder / "ladder", blocks=3)
+    return folder
 
 
 @pytest.fixture

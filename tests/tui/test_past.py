@@ -19,17 +19,11 @@ from windtunnel.tui.widgets.shelf import SORTS, arranged, as_text, columns, cond
 
 
 @pytest.fixture(scope="module")
-def small() -> Fake:
-    return Fake(6, 40.0)
-
-
-@pytest.fixture(scope="module")
-def root(small: Fake, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = fake_shelf.shelf(small, tmp_path_factory.mktemp("shelf") / "runs")
-    fake_shelf.experiment(small, folder / "ladder", blocks=3)
-    (folder / "search").mkdir()
-    fake_shelf.write(small, folder / "search" / "agents-0004")
-    return folder
+def root(small: Fake, root: Path) -> Path:
+    """With a folder that has a run in it."""
+    (root / "search").mkdir()
+    fake_shelf.write(small, root / "search" / "agents-0004")
+    return root
 
 
 @pytest.fixture(autouse=True)

@@ -24,18 +24,6 @@ from windtunnel.tui.theme import Theme
 Open = Callable[..., Follower]
 
 
-@pytest.fixture(scope="module")
-def small() -> Fake:
-    return Fake(6, 40.0)
-
-
-@pytest.fixture(scope="module")
-def root(small: Fake, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = fake_shelf.shelf(small, tmp_path_factory.mktemp("shelf") / "runs")
-    fake_shelf.experiment(small, folder / "ladder", blocks=3)
-    return folder
-
-
 def text(app: Viewer) -> str:
     return "\n".join(strip.text.rstrip() for strip in app.screen._compositor.render_strips())
 
