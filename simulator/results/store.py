@@ -18,6 +18,7 @@ from msgspec.structs import force_setattr
 
 from windtunnel.agents.events import Event
 from windtunnel.simulator.results.lines import UNREADABLE, decode_lines
+from windtunnel.simulator.results.place import Place
 from windtunnel.simulator.results.summary_model import Summary, decode_summary, encode_summary
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
@@ -59,7 +60,8 @@ class RunWriter:
     """Writes a run folder. The owner calls `flush` at least every 250 ms; nothing here waits or starts a thread."""
 
     def __init__(self, path: Path, events_fd: int, text_fd: int | None) -> None:
-        self.path = path
+        self._place = Place(path)
+        self._run: Mapping[str, Any] | None = None
         self._events_fd = events_fd
         self._text_fd = text_fd
         self._encoder = msgspec.json.Encoder(enc_hook=_listed)
@@ -89,6 +91,18 @@ class RunWriter:
         except OSError as error:
             raise UsageError(f"cannot create the run folder {path} ({error.strerror}): choose another --out") from error
         return cls(path, events_fd, text_fd)
+
+    @property
+    def path(self) -> Path:
+        """Where the folder was seen last."""
+        return self._place.path
+
+    def follow(self) -> str | None:
+        """One sentence when somebody has moved the folder; RunError when it is gone (`Place.look`)."""
+        told = self._place.look()
+        if told is not None and self._run is not None:
+            self.write_run(self._run)
+        return told
 
     def subscribe(self, receiver: Callable[[Event], None]) -> None:
         """`receiver` gets every event right after it was numbered, in order."""
@@ -175,6 +189,7 @@ class RunWriter:
 
     def write_run(self, run: Mapping[str, Any]) -> None:
         """Writes `run.json` whole or not at all; may be called again when more is known."""
+        self._run = run
         whole = {"schema": RUN_SCHEMA, "run_dir": os.path.abspath(self.path), **run}  # noqa: PTH100 -- links stay
         self._replace(RUN_FILE, msgspec.json.format(msgspec.json.encode(_readable(whole)), indent=2) + b"\n")
 
@@ -184,10 +199,8 @@ class RunWriter:
         self._replace(SUMMARY_FILE, encode_summary(summary))
 
     def _replace(self, name: str, data: bytes) -> None:
-        partial = self.path / f".{name}.partial"
         try:
-            partial.write_bytes(data)
-            partial.replace(self.path / name)
+            self._place.put(name, data)
         except OSError as error:
             raise RunError(f"cannot write {self.path / name} ({error.strerror}): free some space") from error
 
@@ -201,6 +214,7 @@ class RunWriter:
             os.close(self._events_fd)
             if self._text_fd is not None:
                 os.close(self._text_fd)
+            self._place.close()
             self._events_fd, self._text_fd = -1, None
 
 

@@ -36,11 +36,13 @@ from windtunnel.simulator.run.prepare import Preparation, prepare_run
 from windtunnel.simulator.run.scrape import Scraper, names_on
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, again, keys_kept, one_line, say
 from windtunnel.simulator.run.workers import Workers
-from windtunnel.traces.errors import EngineError
+from windtunnel.traces.errors import EngineError, RunError
 from windtunnel.traces.sources import Loaded, load
 
 SCRAPE_S = 1.0
 GPU_S = 1.0
+LOOK_S = 1.0
+"""Between looks at whether the run folder is still there."""
 SETTLE_S, SETTLE_TRIES = 0.2, 15
 STOP_SOON_S = 2.0
 FAILED, INTERRUPTED = 1, 130
@@ -72,6 +74,9 @@ def execute(config: RunConfig, *, as_json: bool, screen: bool, exit_when_done: b
     print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary), flush=True)
     if run.folder is not None and not as_json:
         talk(f"see it again: {again(run.folder)}")
+    if run.moved is not None:
+        talk(run.moved)
+        return FAILED
     if summary.status == "interrupted":
         return INTERRUPTED
     return FAILED if summary.status == "failed" else 0
@@ -121,6 +126,9 @@ class Run:
         self._viewer: Viewer | None = None
         self._signalled = False
         self._keeps_engine = False
+        self.moved: str | None = None
+        """What there is to say about a run folder that did not stay where it was."""
+        self._lost: RunError | None = None
 
     async def on(self, url: str, launched: Launched | None) -> Summary:
         """The run against a server that runs already, `launched` or not by the caller, who also stops it."""
@@ -256,6 +264,7 @@ class Run:
         gc.freeze()
         gc.set_threshold(*COLLECT)
         tasks = [asyncio.create_task(samplers.client_samples(driver, workers.health if workers else tuple))]
+        tasks.append(asyncio.create_task(samplers.every(LOOK_S, driver, lambda: self._watch_folder(writer, driver))))
         if workers is not None:
             tasks.append(asyncio.create_task(self._watch_workers(workers, driver)))
         if scraper is not None:
@@ -274,6 +283,11 @@ class Run:
             watcher = tasks.pop() if self.screen else None
             await samplers.cancelled(tasks)
             await client.close()
+        await self._watch_folder(writer, driver)
+        if self._lost is not None:
+            if self._viewer is not None:
+                await self._viewer.stop()
+            raise self._lost
         if scraper is not None:
             await self._settle(scraper, driver)
         status, reason = outcome(driver)
@@ -314,10 +328,24 @@ class Run:
         """Wait until the person closes the screen, unless the run was stopped."""
         if self._viewer is None or watcher is None:
             return
-        if status == "interrupted":
+        if status == "interrupted" or self.moved is not None:
             await self._viewer.stop()
         with contextlib.suppress(asyncio.CancelledError):
             await watcher
+
+    async def _watch_folder(self, writer: RunWriter, driver: Driver) -> None:
+        """Whether the results still go where they are looked for; without a folder there is nothing to measure for."""
+        if self._lost is not None:
+            return
+        try:
+            told = writer.follow()
+        except RunError as error:
+            self._lost = error
+            driver.stop("interrupted")
+            return
+        if told is not None:
+            self.folder, self.moved = writer.path, told
+            driver.emit(ev.Note(t=driver.now(), level="warning", text=told))
 
     async def _watch_engine(self, launched: Launched, driver: Driver) -> None:
         await launched.wait_exit()

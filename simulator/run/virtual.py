@@ -116,6 +116,8 @@ class VirtualRun:
         self._leaps = leaps
         self._clock = VirtualClock()
         self._driver: Driver | None = None
+        self.moved: str | None = None
+        """What there is to say about a run folder that did not stay where it was."""
 
     def run(self) -> Summary:
         return self._clock.run(self._main())
@@ -220,6 +222,8 @@ class VirtualRun:
         driver.emit(direct.sample(driver.now()))
         status, reason = outcome(driver)
         writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
+        self.moved = writer.follow()
+        self.folder = writer.path
         summary = summarise(RunFolder.open(writer.path).run, happened)
         writer.write_summary(summary)
         return replace(summary, run_dir=str(writer.path.absolute()))

@@ -78,6 +78,9 @@ def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:
     if screen and run.folder is not None:
         command = [sys.executable, "-m", "windtunnel.tui", str(run.folder), "--mode", "view"]
         become(command)
+    if run.moved is not None:
+        say(run.moved)
+        return FAILED
     if summary.status == "interrupted":
         return INTERRUPTED
     return FAILED if summary.status == "failed" else 0
