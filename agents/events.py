@@ -4,9 +4,9 @@ Every event has `type`, `t` (integer ns since the run's origin) and `seq`. Reade
 module is vocabulary only; what the numbers mean is said in `simulator.results`.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 AgentState = Literal["queue", "prefill", "decode", "tool", "wait", "done", "failed", "cut", "idle"]
 PhaseName = Literal["starting", "preparing", "warmup", "steady", "draining", "done"]
@@ -14,15 +14,33 @@ SessionStatus = Literal["completed", "failed", "cut"]
 RunStatus = Literal["completed", "interrupted", "failed"]
 
 
+MOST_AGENTS = 10_000
+"""Lanes are made for every number up to the highest: a damaged one must not fill the memory."""
+LONGEST_NS = 45 * 86_400 * 1_000_000_000
+"""A run's latest moment: timelines keep ms in 32 bits, which are 49 days."""
+
+# Ranges are checked where lines are decoded, in C: what is out of range is damage, and no figure is made of it.
+Lane = Annotated[int, Meta(ge=0, lt=MOST_AGENTS)]
+Number = Annotated[int, Meta(ge=0, lt=1 << 31)]
+"""A place in a list: of a thread, a call, a device."""
+Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
+"""Tokens, bytes; what a float holds exactly, as sums become shares and rates."""
+Time = Annotated[int, Meta(ge=0, le=LONGEST_NS)]
+Signed = Annotated[int, Meta(gt=-(1 << 53), lt=1 << 53)]
+"""A difference of two clocks."""
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+Gauge = Annotated[float, Meta(ge=0, le=1e18)]
+
+
 class Event(Struct, frozen=True, omit_defaults=True, tag_field="type", kw_only=True, gc=False):
-    t: int
+    t: Time
     """ns since the origin (`run.json: perf_counter_origin_ns`)."""
-    seq: int = 0
+    seq: Count = 0
 
 
 class RunStart(Event, frozen=True, tag="run_start"):
-    agents: int
-    wall_clock: float
+    agents: Annotated[int, Meta(ge=0, le=MOST_AGENTS)]
+    wall_clock: Gauge
     """Unix time at `t`."""
 
 
@@ -34,44 +52,44 @@ class Phase(Event, frozen=True, tag="phase"):
 
 
 class SessionStart(Event, frozen=True, tag="session_start"):
-    agent: int
+    agent: Lane
     """Lane number, from 0."""
     session: str
     """Unique in the run."""
     trace: str
     title: str
-    copy: int
+    copy: Number
     """How many sessions of this trace were started before in this run; its tag differs for each."""
-    calls_total: int
+    calls_total: Number
     """Calls this replay will make, all threads (those after the start point)."""
-    turns_total: int
+    turns_total: Number
     """Calls of the main thread in the whole recording."""
-    first_turn: int = 0
+    first_turn: Number = 0
     """Main-thread turn the replay starts at; > 0 with `--start spread`."""
-    work: float = 1.0
+    work: Gauge = 1.0
     """Share of the whole session's recorded tokens (prompt + completion) that this replay covers."""
 
 
 class SessionEnd(Event, frozen=True, tag="session_end"):
-    agent: int
+    agent: Lane
     session: str
     status: SessionStatus
     reason: str | None = None
-    calls_done: int = 0
-    work_done: float = 0.0
+    calls_done: Number = 0
+    work_done: Gauge = 0.0
     """Share of the whole session's recorded tokens done, to be summed for session equivalents."""
 
 
 class WaitStart(Event, frozen=True, tag="wait_start"):
-    agent: int
+    agent: Lane
     session: str
-    thread: int
-    call: int
+    thread: Number
+    call: Number
     """Call that comes after the wait."""
     cause: Literal["tool", "human", "client", "subagent", "start", "rate"]
-    seconds: float | None
+    seconds: Seconds | None
     """Planned length; None for a join."""
-    recorded_s: float | None = None
+    recorded_s: Seconds | None = None
     label: str = ""
     """Tool names, for the screen."""
     filled: bool = False
@@ -79,28 +97,28 @@ class WaitStart(Event, frozen=True, tag="wait_start"):
 
 
 class WaitEnd(Event, frozen=True, tag="wait_end"):
-    agent: int
+    agent: Lane
     session: str
-    thread: int
-    call: int
+    thread: Number
+    call: Number
     cause: str
 
 
 class CallStart(Event, frozen=True, tag="call_start"):
-    agent: int
+    agent: Lane
     session: str
-    thread: int
-    call: int
+    thread: Number
+    call: Number
     """Call id in the trace."""
-    turn: int
+    turn: Number
     """Number of this call in its thread, from 1."""
-    turns: int
+    turns: Number
     """Calls of its thread."""
     request_id: str
-    t_intended: int
-    expected_prompt_tokens: int
-    expected_cached_tokens: int | None = None
-    pinned_tokens: int = 0
+    t_intended: Time
+    expected_prompt_tokens: Count
+    expected_cached_tokens: Count | None = None
+    pinned_tokens: Count = 0
 
 
 class Chunks(Struct, frozen=True, gc=False):
@@ -109,44 +127,44 @@ class Chunks(Struct, frozen=True, gc=False):
     In the process of a virtual run they may be arrays of the module `array`, a tenth as large as tuples.
     """
 
-    us: tuple[int, ...] = ()
-    n: tuple[int, ...] = ()
+    us: tuple[Signed, ...] = ()
+    n: tuple[Count, ...] = ()
     """Tokens in each chunk; their sum is `completion_tokens` where token ids or usage gave it."""
 
 
 class CallEnd(Event, frozen=True, tag="call_end"):
     """A request ended, one way or another. Times are ns since the origin; None where it never happened."""
 
-    agent: int
+    agent: Lane
     session: str
-    thread: int
-    call: int
+    thread: Number
+    call: Number
     request_id: str
-    t_intended: int
+    t_intended: Time
     """When the session wanted it sent; the difference to `t_sent` is the client's own delay plus any rate cap."""
-    t_sent: int | None = None
-    t_first: int | None = None
+    t_sent: Time | None = None
+    t_first: Time | None = None
     """First token of any kind."""
-    t_first_visible: int | None = None
-    t_first_tool: int | None = None
-    t_last: int | None = None
-    t_end: int | None = None
-    throttled_ns: int = 0
+    t_first_visible: Time | None = None
+    t_first_tool: Time | None = None
+    t_last: Time | None = None
+    t_end: Time | None = None
+    throttled_ns: Time = 0
     """Part of `t_sent - t_intended` spent waiting for the request-rate cap."""
-    prompt_tokens: int | None = None
-    cached_tokens: int | None = None
-    expected_prompt_tokens: int = 0
-    expected_cached_tokens: int | None = None
+    prompt_tokens: Count | None = None
+    cached_tokens: Count | None = None
+    expected_prompt_tokens: Count = 0
+    expected_cached_tokens: Count | None = None
     """Longest prefix equal to an earlier prompt of this run, in the engine's match unit, infinite cache."""
-    expected_cached_exact: int | None = None
+    expected_cached_exact: Count | None = None
     """The same without rounding to the match unit."""
-    reprefilled_tokens: int | None = None
+    reprefilled_tokens: Count | None = None
     """Generated tokens of the previous call that this prompt carries as other bytes."""
-    queued_s: float | None = None
+    queued_s: Seconds | None = None
     """In the engine's queue, where the server told it."""
-    completion_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    pinned_tokens: int = 0
+    completion_tokens: Count | None = None
+    reasoning_tokens: Count | None = None
+    pinned_tokens: Count = 0
     finish: str | None = None
     failure: str | None = None
     """Name of the failure, or None. `cut` is not a failure: see `cut`."""
@@ -155,19 +173,19 @@ class CallEnd(Event, frozen=True, tag="call_end"):
     cut: bool = False
     warmup: bool = False
     kind: str = "turn"
-    recorded_cached_tokens: int | None = None
-    recorded_latency_s: float | None = None
+    recorded_cached_tokens: Count | None = None
+    recorded_latency_s: Seconds | None = None
     chunks: Chunks = Chunks()
 
 
 class AgentProgress(Struct, frozen=True, array_like=True, gc=False):
     """One agent with a request in flight, as of a progress event."""
 
-    agent: int
-    thread: int
-    call: int
+    agent: Lane
+    thread: Number
+    call: Number
     state: AgentState
-    tokens: int
+    tokens: Count
     """Output tokens so far of this call."""
     tail: str = ""
     """Last characters generated; empty with `--no-text`."""
@@ -178,13 +196,13 @@ class AgentProgress(Struct, frozen=True, array_like=True, gc=False):
 class Progress(Event, frozen=True, tag="progress"):
     """Every 250 ms, for all agents together."""
 
-    output_tokens: int
+    output_tokens: Count
     """Cumulative output tokens of the run so far, by arrival."""
-    prompt_tokens: int
+    prompt_tokens: Count
     """Cumulative prompt tokens of calls whose first token arrived."""
-    in_flight: int
-    in_tool: int
-    waiting: int
+    in_flight: Number
+    in_tool: Number
+    waiting: Number
     agents: tuple[AgentProgress, ...] = ()
     parsed: bool = True
     """False when the count of any agent is an estimate; then `output_tokens` is one, too, and shown with ~."""
@@ -197,58 +215,58 @@ class Heartbeat(Event, frozen=True, tag="heartbeat"):
 class EngineSample(Event, frozen=True, tag="engine_sample"):
     """One scrape. Counters are the engine's own totals; None where the engine does not say."""
 
-    scrape_ms: float
-    running: float | None = None
-    waiting: float | None = None
-    kv_usage: float | None = None
+    scrape_ms: Seconds
+    running: Gauge | None = None
+    waiting: Gauge | None = None
+    kv_usage: Gauge | None = None
     """0-1."""
-    preemptions: float | None = None
-    prefix_queries: float | None = None
-    prefix_hits: float | None = None
-    prompt_tokens: float | None = None
-    generation_tokens: float | None = None
-    spec_drafts: float | None = None
-    spec_draft_tokens: float | None = None
-    spec_accepted: float | None = None
-    requests_finished: float | None = None
-    cache_hit_rate: float | None = None
+    preemptions: Gauge | None = None
+    prefix_queries: Gauge | None = None
+    prefix_hits: Gauge | None = None
+    prompt_tokens: Gauge | None = None
+    generation_tokens: Gauge | None = None
+    spec_drafts: Gauge | None = None
+    spec_draft_tokens: Gauge | None = None
+    spec_accepted: Gauge | None = None
+    requests_finished: Gauge | None = None
+    cache_hit_rate: Gauge | None = None
     """0-1, a gauge of engines that have one; it is no ratio of the counters above."""
-    spec_accept_length: float | None = None
+    spec_accept_length: Gauge | None = None
     """Tokens an accepted step gives, a gauge as above."""
     apart: dict[str, dict[str, float]] | None = None
     """The fields above replica by replica, where several were read; by URL without its scheme, with the replica's
     label where a page has several."""
-    step_s: float | None = None
+    step_s: Gauge | None = None
     """Of an emulator: the length of all steps, as modelled."""
-    behind_s: float | None = None
+    behind_s: Gauge | None = None
     """Of an emulator: how much later than that their tokens went out, summed over the steps."""
 
 
 class GpuSample(Event, frozen=True, tag="gpu_sample"):
-    index: int
-    utilisation: float | None = None
+    index: Number
+    utilisation: Gauge | None = None
     """0-1."""
-    memory_used: int | None = None
-    memory_total: int | None = None
-    power_w: float | None = None
-    sm_clock_mhz: int | None = None
+    memory_used: Count | None = None
+    memory_total: Count | None = None
+    power_w: Gauge | None = None
+    sm_clock_mhz: Number | None = None
     throttle: tuple[str, ...] = ()
-    other_processes: int | None = None
+    other_processes: Number | None = None
 
 
 class ClientSample(Event, frozen=True, tag="client_sample"):
     """The client watching itself, each second."""
 
-    lag_us: tuple[int, ...]
+    lag_us: tuple[Signed, ...]
     """Event-loop lateness of each probe since the last sample (one probe per 20 ms)."""
-    dispatch_us: tuple[int, ...] = ()
+    dispatch_us: tuple[Signed, ...] = ()
     """Intended to the first byte written, rate cap excluded, of the calls that ended since the last sample."""
-    cpu: float | None = None
+    cpu: Gauge | None = None
     """Share of one core."""
-    rss: int | None = None
-    live: int = 0
+    rss: Count | None = None
+    live: Number = 0
     """Agents that have a session; `RunStart.agents` is how many were wanted."""
-    blocked: int | None = None
+    blocked: Number | None = None
     """Most streams at one time whose request the server took slower than it was written, since the last sample."""
 
 

@@ -18,7 +18,7 @@ from windtunnel.simulator.results.fold_long import LongFold
 from windtunnel.simulator.results.lanes import MS
 from windtunnel.simulator.results.lines import COARSE
 from windtunnel.simulator.results.liveness import last_written, state
-from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.history import Histories
@@ -60,7 +60,7 @@ class Follower:
         self.fold = Fold(folder.run)
         self.plans = Plans()
         self.histories = Histories()
-        self.tail = Tail(folder.path / EVENTS_FILE)
+        self.tail = folder.tail()
         self.stories = Stories(folder)
         self.details: dict[tuple[str, int], str] = {}
         """What the server said about failed calls, by (session, call)."""
@@ -135,7 +135,7 @@ class Follower:
         """Takes in new events; True when there are more than fit into this poll."""
         if self.playing is not None:
             return self._play(self.playing.moment_s(began), began)
-        while events := self.tail.poll(self._next_bytes()):
+        while (events := self.tail.step(self._next_bytes())) or not self.tail.ended:
             self._apply(events)
             if not self.whole and self.monotonic() - began > READ_S:
                 return True
@@ -160,8 +160,8 @@ class Follower:
             self._apply(due)
             if self._pending:
                 return False
-            events = self.tail.poll(READ_BYTES)
-            if not events:
+            events = self.tail.step(READ_BYTES)
+            if not events and self.tail.ended:
                 return False
             self._pending.extend(events)
             if not self.whole and self.monotonic() - began > READ_S:
@@ -200,7 +200,7 @@ class Follower:
     def _forget(self) -> None:
         """As if nothing had been read."""
         self.tail.close()
-        self.tail = Tail(self.folder.path / EVENTS_FILE)
+        self.tail = self.folder.tail()
         self.fold, self.plans, self.painter = Fold(self.folder.run), Plans(), Painter()
         self.histories = Histories()
         self.details.clear()

@@ -8,6 +8,7 @@ from typing import Any, BinaryIO
 import msgspec
 
 from windtunnel.simulator.results.facts import is_recording
+from windtunnel.simulator.results.files import open_regular
 from windtunnel.simulator.results.store import TRACES, RunFolder, TextLine
 from windtunnel.traces.breakers import Break, find
 from windtunnel.traces.model import Trace
@@ -37,7 +38,7 @@ class Texts:
             return {}
         if self._file is None:
             try:
-                self._file = self.path.open("rb")
+                self._file = open_regular(self.path, buffering=-1)
             except FileNotFoundError:
                 return {}
             self._file.seek(max(0, self.path.stat().st_size - KEPT_BYTES))

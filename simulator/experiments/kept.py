@@ -9,6 +9,8 @@ import msgspec
 from windtunnel.simulator.experiments.claim import LOCK_FILE
 from windtunnel.simulator.experiments.experiment import LOG_FILE, OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.outcome import Outcome
+from windtunnel.simulator.results.files import read_regular
+from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.liveness import process_alive
 from windtunnel.simulator.results.store import RUN_FILE, SUMMARY_FILE
 from windtunnel.traces.errors import UsageError
@@ -25,10 +27,10 @@ def read_outcome(folder: Path) -> Outcome:
     """What an experiment last came to."""
     path = folder / OUTCOME_FILE
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Outcome)
+        return msgspec.json.decode(read_regular(path), type=Outcome)
     except FileNotFoundError:
         raise UsageError(f"{folder} is neither a run nor an experiment with results: give such a folder") from None
-    except (OSError, msgspec.DecodeError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read ({error}); run the experiment again") from error
 
 
@@ -42,8 +44,8 @@ def at_work(folder: Path) -> bool:
     """Whether a `compare` is at it now, on this machine."""
     lock = folder / LOCK_FILE
     try:
-        pid, since = int(lock.read_text(encoding="ascii")), lock.stat().st_mtime
-    except (OSError, ValueError):
+        pid, since = int(read_regular(lock)), lock.stat().st_mtime
+    except (OSError, UsageError, ValueError):
         return False
     return process_alive(pid, since) is True
 
@@ -51,8 +53,8 @@ def at_work(folder: Path) -> bool:
 def name_of(folder: Path) -> str:
     """The experiment's name; the folder's where it is not told."""
     try:
-        plan: Any = msgspec.json.decode((folder / PLAN_FILE).read_bytes())
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        plan: Any = msgspec.json.decode(read_regular(folder / PLAN_FILE))
+    except (OSError, UsageError, *UNREADABLE):
         return folder.name
     return str(plan.get("name") or folder.name) if isinstance(plan, dict) else folder.name
 
@@ -77,14 +79,14 @@ def run_folders(experiment: Path) -> Iterator[tuple[Path, bool]]:
 def log_of(experiment: Path) -> list[dict[str, Any]]:
     """What has happened in it, line by line; one that was cut off by a kill is left out."""
     try:
-        lines = (experiment / LOG_FILE).read_bytes().split(b"\n")
-    except OSError:
+        lines = read_regular(experiment / LOG_FILE).split(b"\n")
+    except (OSError, UsageError):
         return []
     found = []
     for line in lines:
         try:
             entry = msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             continue
         if isinstance(entry, dict):
             found.append(entry)

@@ -14,7 +14,7 @@ from windtunnel.simulator.experiments import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder, Tail
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import of_tally
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
@@ -81,7 +81,8 @@ class Measured(Struct, frozen=True):
     def natural(self) -> bool:
         """The model's own words on recorded ones: what it drafts and accepts there it would in earnest."""
         config, traces = self.run.get("config"), self.run.get("traces")
-        made_up = [trace for trace in traces if isinstance(trace, dict) and trace.get("shape_only")] if traces else [1]
+        listed = traces if isinstance(traces, list) else []
+        made_up = [trace for trace in listed if isinstance(trace, dict) and trace.get("shape_only")] if listed else [1]
         return isinstance(config, dict) and config.get("lengths") == "natural" and not made_up
 
     @property
@@ -109,7 +110,7 @@ class Reading:
         self.folder = RunFolder.open(path)
         self.tally = Tally(self.folder.run, ())
         """Everything that its events tell."""
-        self._tail = Tail(path / EVENTS_FILE)
+        self._tail = self.folder.tail()
 
     def on(self, now: float | None = None) -> Measured:
         """The run as it is at `now` (Unix time, see `read`)."""
@@ -219,8 +220,12 @@ def engine_title(run: Mapping[str, Any]) -> str:
 
 def setting_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Resolved settings in which two engines differ, `name: theirs`, of the second."""
-    a, b = (run["engine"].get("resolved") or {} if isinstance(run.get("engine"), dict) else {} for run in (one, other))
+    a, b = (_table(_table(run.get("engine")).get("resolved")) for run in (one, other))
     return [f"{key}: {text(b.get(key))}" for key in sorted(a.keys() | b.keys()) if a.get(key) != b.get(key)]
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def text(value: Any) -> str:

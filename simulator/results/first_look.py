@@ -23,6 +23,7 @@ from windtunnel.agents.events import (
 )
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.facts import growth
+from windtunnel.simulator.results.files import open_regular
 from windtunnel.simulator.results.fold import SERIES, Fold
 from windtunnel.simulator.results.lines import decode_lines
 from windtunnel.simulator.results.series import Series
@@ -54,7 +55,7 @@ def is_long(folder: RunFolder) -> bool:
 def first_look(folder: RunFolder) -> tuple[Fold, list[Event]]:
     """A fold with the run's past from some places of it and its end in full, and the events of the end."""
     path = folder.path / EVENTS_FILE
-    with path.open("rb", buffering=0) as file:
+    with open_regular(path) as file:
         fd, size = file.fileno(), os.fstat(file.fileno()).st_size
         head = _lines(fd, 0, HEAD_BYTES, path)
         start = next((event for event in head if isinstance(event, RunStart)), None)
@@ -86,7 +87,7 @@ def _sessions(fd: int, before: int, agents: int, path: Path) -> list[Event]:
             if at < 0:
                 break
             end = data.find(b"\n", at + 1) + 1
-            for event in decode_lines(data[at + 1 : end], str(path), 0, []) if end else ():
+            for event in decode_lines(data[at + 1 : end], str(path), 0, [], agents=agents or None) if end else ():
                 if isinstance(event, SessionStart | SessionEnd) and event.agent not in begun:
                     found.append(event)
                     if isinstance(event, SessionStart):
@@ -102,7 +103,7 @@ def _tail(fd: int, size: int, agents: int, path: Path) -> tuple[list[Event], int
         begin, data = _whole_lines(fd, max(0, at - TAIL_BYTES), min(at, TAIL_BYTES))
         if not data:
             break
-        events = decode_lines(data, str(path), 0, [])
+        events = decode_lines(data, str(path), 0, [], agents=agents or None)
         seen |= {e.agent for e in events if isinstance(e, CallEnd) and e.completion_tokens is not None}
         tail[:0] = events
         at = begin

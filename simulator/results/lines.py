@@ -12,7 +12,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.agents.events import AgentState, AnyEvent, CallEnd, Chunks, ClientSample, Event, Progress
+from windtunnel.agents.events import (
+    AgentState,
+    AnyEvent,
+    CallEnd,
+    Chunks,
+    ClientSample,
+    Count,
+    Event,
+    Lane,
+    Number,
+    Progress,
+    Signed,
+)
 from windtunnel.traces.model import Problem
 
 _BATCH_BYTES = 1 << 18
@@ -32,7 +44,7 @@ class _ShortCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False
 class _Counts(Chunks, frozen=True, gc=False):
     """How many tokens came in each chunk, not when."""
 
-    us: tuple[int, ...] = msgspec.field(default=(), name="-")
+    us: tuple[Signed, ...] = msgspec.field(default=(), name="-")
 
 
 class _TimelessCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=False):
@@ -42,20 +54,20 @@ class _TimelessCallEnd(CallEnd, frozen=True, kw_only=True, tag="call_end", gc=Fa
 class Seen(Struct, frozen=True, array_like=True, gc=False):
     """The beginning of an `AgentProgress`: what its agent did, without how far it was."""
 
-    agent: int
-    thread: int
-    call: int
+    agent: Lane
+    thread: Number
+    call: Number
     state: AgentState
 
 
 class Outline(Event, frozen=True, tag="progress"):
     """A `Progress` without the agents' text and tokens."""
 
-    output_tokens: int
-    prompt_tokens: int
-    in_flight: int
-    in_tool: int
-    waiting: int
+    output_tokens: Count
+    prompt_tokens: Count
+    in_flight: Number
+    in_tool: Number
+    waiting: Number
     agents: tuple[Seen, ...] = ()
     parsed: bool = True
 
@@ -85,13 +97,19 @@ _TYPE_DECODER = msgspec.json.Decoder(_Typed)
 
 
 def decode_lines(
-    data: bytes, file: str, first_line: int, problems: list[Problem], leave_out: Sequence[str] = ()
+    data: bytes,
+    file: str,
+    first_line: int,
+    problems: list[Problem],
+    leave_out: Sequence[str] = (),
+    agents: int | None = None,
 ) -> list[Event]:
     """Whole lines to events. Unknown types are skipped, unreadable lines become problems.
 
     Events whose type is in `leave_out` are not decoded, nor with CHUNKS in it the chunks of calls: most bytes of a long
     run are these. With COARSE in it a progress comes as an `Outline`, and nothing of the client's samples. With both
-    a call's chunks come without their times.
+    a call's chunks come without their times. A line about an agent whose number is not below `agents` is unreadable:
+    a lane would be made for every number up to it.
     """
     decoder = _decoder_for(leave_out)
     leave_out = [name for name in leave_out if name in KNOWN_TYPES]
@@ -103,15 +121,29 @@ def decode_lines(
     number = first_line
     for batch in _batches(data):
         try:
-            out.extend(decoder.decode_lines(batch))
+            events = decoder.decode_lines(batch)
+            if agents is not None and any(highest(event) >= agents for event in events):
+                raise msgspec.ValidationError
+            out.extend(events)
             number += batch.count(b"\n")
         except UNREADABLE:
             for line in batch.split(b"\n")[:-1]:
                 event = _decode_line(decoder, line, file, number, problems)
+                if event is not None and agents is not None and highest(event) >= agents:
+                    problems.append(Problem(file, number, f"agent {highest(event)} of a run with {agents}"))
+                    event = None
                 if event is not None:
                     out.append(event)
                 number += 1
     return out
+
+
+def highest(event: Event) -> int:
+    """The highest number of an agent in it; -1 where it is about none."""
+    number: int = getattr(event, "agent", -1)
+    if isinstance(event, Progress | Outline) and event.agents:
+        return max(seen.agent for seen in event.agents)
+    return number
 
 
 def _decoder_for(leave_out: Sequence[str]) -> msgspec.json.Decoder[Any]:

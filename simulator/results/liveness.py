@@ -31,7 +31,7 @@ def last_written(folder: RunFolder) -> float:
     for name in (EVENTS_FILE, RUN_FILE):
         try:
             newest = max(newest, (folder.path / name).stat().st_mtime)
-        except FileNotFoundError:
+        except OSError:
             continue
     return newest
 

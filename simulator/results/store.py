@@ -10,16 +10,18 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from windtunnel.agents.events import Event
-from windtunnel.simulator.results.lines import UNREADABLE, decode_lines
+from windtunnel.simulator.results.files import check_regular, open_regular, read_regular
+from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.place import Place
 from windtunnel.simulator.results.summary_model import Summary, decode_summary, encode_summary
+from windtunnel.simulator.results.tail import Tail
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
 
@@ -35,7 +37,6 @@ HERE = "."
 ENGINE_LOG = "engine.log"
 
 _READ_BYTES = 1 << 22
-_KEPT_PROBLEMS = 1000
 _TEXT_BYTES = 1 << 19
 """Most text that one flush writes, unless much more has gathered: a write of megabytes holds its thread for long."""
 _TEXT_CHARS = 1 << 18
@@ -232,6 +233,8 @@ class RunFolder:
             raise UsageError(f"{path} does not exist: give the folder of a run")
         if not path.is_dir():
             raise UsageError(f"{path} is a file: give the folder of a run")
+        for name in (EVENTS_FILE, TEXT_FILE):
+            check_regular(path / name)
         return cls(path, _read_run(path / RUN_FILE))
 
     def reload(self) -> dict[str, Any]:
@@ -245,7 +248,7 @@ class RunFolder:
         What was not readable is added to `problems`.
         """
         found: list[Problem] = problems if problems is not None else []
-        tail = Tail(self.path / EVENTS_FILE, leave_out)
+        tail = self.tail(leave_out)
         try:
             while events := tail.poll(_READ_BYTES):
                 yield from events
@@ -254,6 +257,17 @@ class RunFolder:
         finally:
             found[:0] = tail.problems
             tail.close()
+
+    def tail(self, leave_out: Sequence[str] = ()) -> Tail:
+        """Follows the events while they grow."""
+        return Tail(self.path / EVENTS_FILE, leave_out, agents=self.agents)
+
+    @property
+    def agents(self) -> int | None:
+        """How many there are; None where that is not known before, as of a recording."""
+        agents = self.run.get("agents")
+        known = isinstance(agents, int) and agents > 0 and "kind" not in self.run
+        return agents if known else None
 
     def event_bytes(self) -> int:
         try:
@@ -265,11 +279,9 @@ class RunFolder:
         """`summary.json`, or None while there is none."""
         path = self.path / SUMMARY_FILE
         try:
-            data = path.read_bytes()
+            data = read_regular(path)
         except FileNotFoundError:
             return None
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read ({error.strerror}): remove it") from error
         try:
             summary = decode_summary(data)
             return msgspec.structs.replace(summary, run_dir=str(self.path)) if summary.run_dir == HERE else summary
@@ -279,7 +291,7 @@ class RunFolder:
     def texts(self) -> Iterator[TextLine]:
         """What the model wrote, call by call; unreadable lines are left out."""
         try:
-            file = (self.path / TEXT_FILE).open("rb")
+            file = open_regular(self.path / TEXT_FILE, buffering=-1)
         except FileNotFoundError:
             return
         decoder = msgspec.json.Decoder(TextLine)
@@ -309,74 +321,15 @@ def _readable(value: Any) -> Any:
 
 def _read_run(path: Path) -> dict[str, Any]:
     try:
-        run = msgspec.json.decode(path.read_bytes())
+        run = msgspec.json.decode(read_regular(path))
     except FileNotFoundError:
         if (path.parent / EVENTS_FILE).exists():
             raise UsageError(
                 f"{path.parent} holds a run that has not begun (no {RUN_FILE}): wait, or remove it if it was killed"
             ) from None
         raise UsageError(f"{path.parent} is no run folder: it has no {RUN_FILE}") from None
-    except OSError as error:
-        raise UsageError(f"{path} cannot be read ({error.strerror}): give the folder of a run") from error
     except UNREADABLE as error:
         raise UsageError(f"{path} is damaged ({error}): the run cannot be opened") from error
     if not isinstance(run, dict):
         raise UsageError(f"{path} is not the description of a run: give the folder of a run")
     return run
-
-
-class Tail:
-    """Follows `events.jsonl` while it grows: each `poll` gives what was added since the last one."""
-
-    def __init__(self, path: Path, leave_out: Sequence[str] = ()) -> None:
-        self.path = path
-        self.leave_out = leave_out
-        """Types of events that are not wanted."""
-        self.problems: list[Problem] = []
-        self.partial = b""
-        """Bytes after the last line end: a line that is still being written, or never was finished."""
-        self.line = 1
-        """Number of the next line."""
-        self.read = 0
-        """Bytes."""
-        self._file: BinaryIO | None = None
-
-    def poll(self, limit: int = 1 << 26) -> list[Event]:
-        """New events; an empty list when nothing was added. Reads about `limit` bytes at most."""
-        if self._file is None:
-            try:
-                self._file = self.path.open("rb", buffering=0)
-            except FileNotFoundError:
-                return []
-            except OSError as error:
-                raise UsageError(f"{self.path} cannot be read ({error.strerror}): the run is damaged") from error
-        out: list[Event] = []
-        while not out and (added := self._file.read(limit)):
-            self.read += len(added)
-            cut = added.rfind(b"\n") + 1
-            if not cut:
-                self.partial += added
-                continue
-            whole, self.partial = self.partial + added[:cut], added[cut:]
-            out = decode_lines(whole, str(self.path), self.line, self.problems, self.leave_out)
-            self.line += whole.count(b"\n")
-            del self.problems[_KEPT_PROBLEMS:]
-        return out
-
-    @property
-    def left(self) -> int:
-        """Bytes of the file that have not been read."""
-        try:
-            return max(0, self.path.stat().st_size - self.read)
-        except OSError:
-            return 0
-
-    @property
-    def unread(self) -> float:
-        """Share of the file that has not been read."""
-        return self.left / (self.read + self.left) if self.left else 0.0
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None

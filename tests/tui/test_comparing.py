@@ -16,7 +16,7 @@ from fake_shelf import WALL
 from msgspec.structs import replace
 
 from windtunnel.simulator.experiments.folders import group
-from windtunnel.simulator.results.store import Tail
+from windtunnel.simulator.results.tail import Tail
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import compose_compare
 from windtunnel.tui.screens.compare_parts import Looked

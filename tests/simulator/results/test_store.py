@@ -12,9 +12,10 @@ import pytest
 
 from windtunnel.agents.events import CallEnd, Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RunFolder, RunWriter, Tail, TextLine
+from windtunnel.simulator.results.store import RunFolder, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute, summarise
 from windtunnel.simulator.results.summary_model import encode_summary
+from windtunnel.simulator.results.tail import Tail
 from windtunnel.simulator.view import print_run
 from windtunnel.traces.errors import UsageError
 
@@ -219,12 +220,12 @@ def test_an_event_nested_too_deeply_costs_its_line_only(tmp_path):
 
 def test_folders_in_the_place_of_files_are_one_sentence(tmp_path):
     (tmp_path / "run.json").write_text("{}")
+    folder = RunFolder.open(tmp_path)
     (tmp_path / "events.jsonl").mkdir()
     (tmp_path / "summary.json").mkdir()
-    folder = RunFolder.open(tmp_path)
-    with pytest.raises(UsageError, match=r"events\.jsonl cannot be read \(Is a directory\)"):
+    with pytest.raises(UsageError, match=r"events\.jsonl is a folder and not a file: the run is damaged"):
         list(folder.events())
-    with pytest.raises(UsageError, match=r"summary\.json cannot be read \(Is a directory\)"):
+    with pytest.raises(UsageError, match=r"summary\.json is a folder and not a file"):
         folder.summary()
 
 
