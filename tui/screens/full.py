@@ -1,13 +1,12 @@
-"""What every full screen is: one widget of lines, drawn when it opens, changes its size, or comes to the top again."""
+"""What every full screen is: it shows the run, and is drawn again when it comes to the top."""
 
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from textual.app import ComposeResult
 from textual.screen import Screen
 
+from windtunnel.tui.screens.drawn import Drawn
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.lines import Lines
 
 if TYPE_CHECKING:
     from windtunnel.tui.app import Viewer
@@ -16,7 +15,7 @@ Answer = TypeVar("Answer")
 """What the screen gives back when it closes."""
 
 
-class FullScreen(Screen[Answer]):
+class FullScreen(Drawn, Screen[Answer]):
     """Shows something that changes; other screens are laid over it."""
 
     AUTO_FOCUS = ""
@@ -24,14 +23,9 @@ class FullScreen(Screen[Answer]):
 
     def __init__(self, look: Theme, name: str) -> None:
         """`name`: the id of its widget of lines."""
-        super().__init__()
-        self.look = look
-        self.body = Lines(look, id=name)
+        super().__init__(look, name)
         self.aside: Line = ()
         """What the footer says at its right end."""
-
-    def compose(self) -> ComposeResult:
-        yield self.body
 
     @property
     def viewer(self) -> "Viewer":
@@ -40,15 +34,6 @@ class FullScreen(Screen[Answer]):
     def update_view(self, view: View, aside: Line = ()) -> None:
         """Takes the run as it is now, several times a second while this is the topmost full screen."""
         raise NotImplementedError
-
-    def draw(self) -> None:
-        raise NotImplementedError
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
 
     def on_screen_resume(self) -> None:
         self.draw()

@@ -4,14 +4,11 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
+from windtunnel.tui.screens.box import BoxScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import cells, filled
-from windtunnel.tui.widgets.dialog import boxed
-from windtunnel.tui.widgets.lines import Lines
 
 Keys = tuple[tuple[str, str], ...]
 MOVES: Keys = (("up down j k", "move; also pgup, pgdn, home, end, the wheel"),)
@@ -211,7 +208,7 @@ def window(body: Sequence[Line], top: int, room: int) -> tuple[list[Line], int]:
     return list(body[top : top + room]), top
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(BoxScreen[None]):
     """Closed by any of the usual keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -223,36 +220,18 @@ class HelpScreen(ModalScreen[None]):
         Binding("home", "scroll(-1000)", "first"),
         Binding("end", "scroll(1000)", "last"),
     ]
-    DEFAULT_CSS = """
-    HelpScreen { align: center middle; }
-    HelpScreen Lines { width: auto; height: auto; }
-    """
 
     def __init__(self, look: Theme, screen: str = "FleetScreen") -> None:
-        super().__init__()
-        self.look = look
+        super().__init__(look, "help")
         self.of = screen
         self.top = 0
-        self.body = Lines(look, id="help")
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
 
     def draw(self) -> None:
         body = help_lines(self.look, self.of, self.size.width - 6)
         shown, self.top = window(body, self.top, max(1, self.size.height - 3))
         width = min(self.size.width - 6, max(cells(line) for line in body))
         foot = "escape closes" if len(shown) == len(body) else "up down scroll, escape closes"
-        lines = boxed([filled(line, width) for line in shown], width, "keys and figures", foot, self.look.glyphs)
-        box = self.body
-        box.styles.width, box.styles.height = width + 4, len(lines)
-        box.show(lines)
+        self.show_box(shown, width, "keys and figures", foot)
 
     def action_scroll(self, by: int) -> None:
         self.top += by
@@ -268,7 +247,4 @@ class HelpScreen(ModalScreen[None]):
         self.action_scroll(-3)
 
     def on_click(self) -> None:
-        self.dismiss()
-
-    def action_leave(self) -> None:
         self.dismiss()

@@ -3,14 +3,11 @@
 from typing import ClassVar, Literal
 
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
+from windtunnel.tui.screens.box import BoxScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import filled
-from windtunnel.tui.widgets.dialog import boxed
-from windtunnel.tui.widgets.lines import Lines
 
 Answer = Literal["stop", "detach", "stay"]
 CHOICES: tuple[tuple[Answer, str, str, str], ...] = (
@@ -36,7 +33,7 @@ def leave_lines(chosen: int, phase: str) -> list[Line]:
     return [*lines, ()]
 
 
-class LeaveScreen(ModalScreen[Answer]):
+class LeaveScreen(BoxScreen[Answer]):
     """Arrow keys and enter, or the letter in front. `y` says yes to what is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -48,31 +45,15 @@ class LeaveScreen(ModalScreen[Answer]):
         Binding("down,j,right,tab", "move(1)", "down"),
         Binding("enter,y", "take", "take"),
     ]
-    DEFAULT_CSS = """
-    LeaveScreen { align: center middle; }
-    LeaveScreen Lines { height: auto; }
-    """
 
     def __init__(self, look: Theme, phase: str = "steady") -> None:
-        super().__init__()
-        self.look = look
+        super().__init__(look, "leave")
         self.phase = phase
-        self.body = Lines(look, id="leave")
         self.chosen = 0
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    def on_mount(self) -> None:
-        box = self.body
-        box.styles.width = WIDTH + 4
-        box.styles.height = len(CHOICES) + 5
-        self.draw()
 
     def draw(self) -> None:
         body = leave_lines(self.chosen, self.phase)
-        shown = boxed(body, WIDTH, "leave", "enter takes, escape goes on", self.look.glyphs)
-        self.body.show(shown)
+        self.show_box(body, WIDTH, "leave", "enter takes, escape goes on")
 
     def action_move(self, by: int) -> None:
         self.chosen = (self.chosen + by) % len(CHOICES)

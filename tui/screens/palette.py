@@ -5,16 +5,14 @@ from typing import ClassVar
 
 from msgspec import Struct
 from textual import events
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen, Screen
+from textual.screen import Screen
 
 from windtunnel.tui.palettes import NAMES
+from windtunnel.tui.screens.box import BoxScreen
 from windtunnel.tui.screens.help import named
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import cut, filled
-from windtunnel.tui.widgets.dialog import boxed
-from windtunnel.tui.widgets.lines import Lines
 
 WIDTH = 72
 """At most; as wide as its longest line."""
@@ -59,7 +57,7 @@ def matching(all_: Sequence[Command], typed: str) -> list[Command]:
     return sorted(kept, key=lambda c: not c.name.lower().startswith(typed.strip().lower()))
 
 
-class PaletteScreen(ModalScreen[Command]):
+class PaletteScreen(BoxScreen[Command]):
     """Gives the chosen command back; who opened it runs it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,32 +68,17 @@ class PaletteScreen(ModalScreen[Command]):
         Binding("backspace", "erase", "erase"),
         Binding("ctrl+u", "clear", "clear"),
     ]
-    DEFAULT_CSS = """
-    PaletteScreen { align: center middle; }
-    PaletteScreen Lines { width: auto; height: auto; }
-    """
 
     def __init__(self, look: Theme, all_: Sequence[Command]) -> None:
-        super().__init__()
-        self.look = look
+        super().__init__(look, "palette")
         self.all = tuple(all_)
         self.typed = ""
         self.at = 0
         self.top = 0
-        self.body = Lines(look, id="palette")
 
     @property
     def found(self) -> list[Command]:
         return matching(self.all, self.typed)
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
 
     @property
     def room(self) -> int:
@@ -127,10 +110,7 @@ class PaletteScreen(ModalScreen[Command]):
         count = f"{len(found)} of {len(self.all)}, " if len(found) < len(self.all) else ""
         if len(found) > room:
             count = f"{self.top + 1}-{self.top + room} of {len(found)}, "
-        lines = boxed(body, width, "commands", f"{count}enter runs, escape closes", self.look.glyphs)
-        box = self.body
-        box.styles.width, box.styles.height = width + 4, len(lines)
-        box.show(lines)
+        self.show_box(body, width, "commands", f"{count}enter runs, escape closes")
 
     def on_key(self, event: events.Key) -> None:
         if event.is_printable and event.character is not None:
@@ -157,9 +137,6 @@ class PaletteScreen(ModalScreen[Command]):
     def action_take(self) -> None:
         if self.found:
             self.dismiss(self.found[self.at])
-
-    def action_leave(self) -> None:
-        self.dismiss(None)
 
     def on_click(self, event: events.Click) -> None:
         row = event.screen_y - self.body.region.y - 3

@@ -4,15 +4,12 @@ from collections.abc import Mapping
 from textwrap import wrap
 from typing import ClassVar
 
-from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.screen import ModalScreen
 
+from windtunnel.tui.screens.box import BoxScreen
 from windtunnel.tui.theme import Glyphs, Line, Theme
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.compose import cells, filled
-from windtunnel.tui.widgets.dialog import boxed
-from windtunnel.tui.widgets.lines import Lines
+from windtunnel.tui.widgets.compose import cells
 
 WIDTH = 88
 TO_DO: Mapping[str, str] = {
@@ -62,41 +59,21 @@ def _wrapped(text: str, width: int, mark: tuple[str, str], tone: str) -> list[Li
     return [(mark if i == 0 else ("  ", ""), (part, tone or "text")) for i, part in enumerate(parts)]
 
 
-class ReasonsScreen(ModalScreen[None]):
+class ReasonsScreen(BoxScreen[None]):
     """As of the moment it was opened; any of the usual keys closes it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,v,enter,space", "leave", "close")]
-    DEFAULT_CSS = """
-    ReasonsScreen { align: center middle; }
-    ReasonsScreen Lines { width: auto; height: auto; }
-    """
 
     def __init__(self, look: Theme, view: View) -> None:
-        super().__init__()
-        self.look = look
+        super().__init__(look, "reasons")
         self.view = view
-        self.body = Lines(look, id="reasons")
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
 
     def draw(self) -> None:
         body = reason_lines(self.view, min(WIDTH, self.size.width - 6), self.look.glyphs)
         body = body[: max(1, self.size.height - 2)]
         title = "why the result does not count" if self.view.invalid else "does the result count"
         width = max([len(title) + 4, 20, *map(cells, body)])
-        shown = boxed([filled(line, width) for line in body], width, title, "escape closes", self.look.glyphs)
-        self.body.styles.width, self.body.styles.height = width + 4, len(shown)
-        self.body.show(shown)
+        self.show_box(body, width, title, "escape closes")
 
     def on_click(self) -> None:
-        self.dismiss()
-
-    def action_leave(self) -> None:
         self.dismiss()

@@ -1,11 +1,10 @@
 """A terminal too small for any screen: says so, and how large it has to be."""
 
-from textual.app import ComposeResult
 from textual.screen import ModalScreen
 
+from windtunnel.tui.screens.drawn import Drawn
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import cut
-from windtunnel.tui.widgets.lines import Lines
 
 LEAST = 40, 12
 """Columns and rows."""
@@ -28,25 +27,14 @@ def small_lines(width: int, height: int, look: Theme) -> list[Line]:
     return [*above, *(((cut(part, width, look.glyphs.ellipsis), "warn"),) for part in parts)]
 
 
-class SmallScreen(ModalScreen[None]):
+class SmallScreen(Drawn, ModalScreen[None]):
     """Lies over everything until there is room again; keys of the screen below have no effect, q does."""
 
     BINDINGS = [("q,ctrl+c", "app.leave", "quit")]  # noqa: RUF012 -- Textual's way
     DEFAULT_CSS = "SmallScreen Lines { height: 1fr; }"
 
     def __init__(self, look: Theme) -> None:
-        super().__init__()
-        self.look = look
-        self.body = Lines(look, id="small")
-
-    def compose(self) -> ComposeResult:
-        yield self.body
-
-    def on_mount(self) -> None:
-        self.draw()
-
-    def on_resize(self) -> None:
-        self.draw()
+        super().__init__(look, "small")
 
     def draw(self) -> None:
         width, height = self.size
