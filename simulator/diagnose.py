@@ -26,6 +26,7 @@ from windtunnel.simulator.results.working_set import working_set
 from windtunnel.simulator.why import breaks_of
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
+from windtunnel.traces.outlet import safe
 
 POINTS = 60
 """Of the working set over time."""
@@ -144,7 +145,8 @@ def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_js
     if alone is not None:
         found = replace(found, slowdown=against(path, alone))
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(found), indent=1) + b"\n")
+        text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
+        sys.stdout.buffer.write(safe(text).encode() + b"\n")
         return 0
     for problem in problems[:5]:
         print(problem, file=sys.stderr)

@@ -18,6 +18,7 @@ from windtunnel.traces.differing import shown
 from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.format import fingerprint
 from windtunnel.traces.model import Problem, Trace
+from windtunnel.traces.outlet import safe
 from windtunnel.traces.remedies import remedy
 from windtunnel.traces.sources import load
 
@@ -35,7 +36,8 @@ def explain(sources: Sequence[str], *, limit: int, width: int | None, as_json: b
         raise UsageError(f"{runs[0]} is a run: ask about one run at a time, or about traces only")
     data, lines = _run(Path(runs[0]), paper, limit) if runs else _traces(sources, paper, limit)
     if as_json:
-        sys.stdout.buffer.write(msgspec.json.format(msgspec.json.encode(data), indent=2) + b"\n")
+        text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+        sys.stdout.buffer.write(safe(text).encode() + b"\n")
     else:
         print("\n".join(lines))
     return 0
