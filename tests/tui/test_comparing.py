@@ -24,11 +24,6 @@ from windtunnel.tui.theme import ASCII, Theme, plain
 
 
 @pytest.fixture(scope="module")
-def small() -> Fake:
-    return Fake(6, 40.0)
-
-
-@pytest.fixture(scope="module")
 def ladder(small: Fake, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return fake_shelf.experiment(small, tmp_path_factory.mktemp("compare") / "ladder")
 
