@@ -1,5 +1,5 @@
 from windtunnel.tui.theme import Line, plain, strip
-from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad, spread
+from windtunnel.tui.widgets.compose import cells, clip, cut, filled, first_seen, pad, spread
 from windtunnel.tui.widgets.lines import changed, spans
 
 
@@ -12,6 +12,15 @@ def test_cut_and_pad_count_cells_not_characters() -> None:
     assert pad("日本", 6) == "日本  "
     assert pad("12", 5, right=True) == "   12"
     assert cells(words("日本", "ab")) == 6
+
+
+def test_rows_scroll_no_farther_than_the_cursor_and_the_end_ask_for() -> None:
+    assert first_seen(3, 5, 4, 20) == 3
+    assert first_seen(3, 2, 4, 20) == 2
+    assert first_seen(3, 7, 4, 20) == 4
+    assert first_seen(18, 19, 4, 20) == 16
+    assert first_seen(3, 1, 4, 2) == 0
+    assert first_seen(0, 0, 4, 0) == 0
 
 
 def test_the_least_important_parts_go_first() -> None:

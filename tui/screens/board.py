@@ -11,7 +11,7 @@ from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.agents import Columns, arranged, columns, head, names_end, row_line, sort_at
 from windtunnel.tui.widgets.band import Shape, band_lines, shape
-from windtunnel.tui.widgets.compose import Part, cells, clip, cut, spread
+from windtunnel.tui.widgets.compose import Part, cells, clip, cut, first_seen, spread
 from windtunnel.tui.widgets.digits import HEIGHT
 from windtunnel.tui.widgets.engine import engine_line
 from windtunnel.tui.widgets.header import agents_line, result_lines, status_line, title_line, why_line
@@ -148,8 +148,7 @@ def _rows(view: View, table: Table, width: int, room: int, look: Theme, above: S
     order = arranged(kept(view.rows, table.pattern), table.sort, table.backwards)
     position = next((i for i, r in enumerate(order) if r.agent == table.cursor), 0)
     cursor = order[position].agent if order else table.cursor
-    top = max(0, min(table.top, position, len(order) - room))
-    top = max(top, position - room + 1)
+    top = first_seen(table.top, position, room, len(order))
     shown = order[top : top + room]
     spec = columns(width, max(view.agents, len(view.rows)), table.sort)
     right, over = _aside(view, table, top, len(shown), len(order)), ()
@@ -181,8 +180,7 @@ def _map(view: View, table: Table, width: int, room: int, look: Theme, above: Se
     position = next((i for i, r in enumerate(rows) if r.agent == table.cursor), 0)
     cursor = rows[position].agent if rows else table.cursor
     at, fit = position // form.columns, max(1, height // form.high)
-    top = max(0, min(table.top, at, form.rows - fit))
-    top = max(top, at - fit + 1)
+    top = first_seen(table.top, at, fit, form.rows)
     shown = rows[top * form.columns : (top + fit) * form.columns]
     right, over = _aside(view, table, top * form.columns, len(shown), len(rows)), ()
     if HEAD_END + sum(len(text) for text, _ in right) > width:

@@ -24,7 +24,7 @@ from windtunnel.tui.screens.compare_parts import (
     verdict,
 )
 from windtunnel.tui.theme import Glyphs, Line, Theme
-from windtunnel.tui.widgets.compose import Part, cells, clip, cut, filled, pad, spread
+from windtunnel.tui.widgets.compose import Part, cells, clip, cut, filled, first_seen, pad, spread
 from windtunnel.tui.widgets.interval import ratio_bar, scale, scale_line
 
 PAGES = ("figures", "curves", "settings")
@@ -82,8 +82,7 @@ def compose_compare(
     lines.append(_ladder_head(contrast, looked, metric, reach, width, glyphs))
     first = len(lines)
     room = max(2, min(count, (height - first) // 2 - 1))
-    top = max(0, min(looked.top, looked.cursor, count - room))
-    top = max(top, looked.cursor - room + 1)
+    top = first_seen(looked.top, looked.cursor, room, count)
     shown = range(top, min(count, top + room))
     lines += [_rung(contrast, i, metric, looked, reach, width, glyphs) for i in shown]
     looked = replace(looked, top=top)

@@ -12,7 +12,7 @@ from windtunnel.tui.palettes import NAMES
 from windtunnel.tui.screens.box import BoxScreen
 from windtunnel.tui.screens.help import named
 from windtunnel.tui.theme import Line, Theme
-from windtunnel.tui.widgets.compose import cut, filled
+from windtunnel.tui.widgets.compose import cut, filled, first_seen
 
 WIDTH = 72
 """At most; as wide as its longest line."""
@@ -93,7 +93,7 @@ class PaletteScreen(BoxScreen[Command]):
     def draw(self) -> None:
         found, room, width = self.found, self.room, min(self.widest, self.size.width - 6)
         self.at = max(0, min(self.at, len(found) - 1))
-        self.top = max(0, min(self.top, self.at, len(found) - room), self.at - room + 1)
+        self.top = first_seen(self.top, self.at, room, len(found))
         prompt: Line = (("> ", "key"), (self.typed, "strong"), (" ", "reverse"))
         if not self.typed:
             prompt = (*prompt, (" type to filter", "dim"))

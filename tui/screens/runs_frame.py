@@ -10,7 +10,7 @@ from windtunnel.tui.matching import matcher
 from windtunnel.tui.past import Past, words
 from windtunnel.tui.playing import REPLAY
 from windtunnel.tui.theme import Line, Theme
-from windtunnel.tui.widgets.compose import Part, clip, cut, spread
+from windtunnel.tui.widgets.compose import Part, clip, cut, first_seen, spread
 from windtunnel.tui.widgets.shelf import about_lines, arranged, columns, head, row_line
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
@@ -67,8 +67,7 @@ def compose_runs(
     room = max(1, height - 2 - details - (1 if footer else 0))
     place = next((i for i, p in enumerate(order) if p.path == choice.cursor), 0)
     under = order[place] if order else None
-    top = max(0, min(choice.top, place, len(order) - room))
-    top = max(top, place - room + 1)
+    top = first_seen(choice.top, place, room, len(order))
     shown = order[top : top + room]
     spec = columns(width, against=picking)
     where = f"against {subject}" if picking else ""

@@ -13,7 +13,7 @@ from windtunnel.simulator.results.lanes import STATES, together
 from windtunnel.tui.figures import ceiling, count, percent, tenths, whole
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
-from windtunnel.tui.widgets.compose import Part, clip, filled, pad, spread
+from windtunnel.tui.widgets.compose import Part, clip, filled, first_seen, pad, spread
 from windtunnel.tui.widgets.header import phase_part, title_line
 from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, legend, level, with_cursor
 from windtunnel.tui.widgets.plot import braille_rows, gauge
@@ -122,7 +122,7 @@ def compose_timeline(
     lines += [(*label, *_crossed(picture, cursor, glyphs.axis)) for label, picture in engine]
     rows, room, apart = plan.rows, plan.room, plan.apart
     at = next((i for i, row in enumerate(rows) if scope.agent in row), 0)
-    top = max(0, min(scope.top, at, len(rows) - room), at - room + 1)
+    top = first_seen(scope.top, at, room, len(rows))
     shown = rows[top : top + room]
     lines.append(_head(window, rows, shown, left, width, look))
     first = len(lines)

@@ -10,6 +10,11 @@ Part = tuple[int, Line]
 """(importance, pieces): parts of the smallest importance are dropped first; 0 is never dropped."""
 
 
+def first_seen(top: int, at: int, room: int, count: int) -> int:
+    """The first of `room` rows that are seen of `count`: `top`, unless row `at` were not seen or room were left."""
+    return max(0, min(top, at, count - room), at - room + 1)
+
+
 def cells(line: Line) -> int:
     total = 0
     for text, _ in line:
