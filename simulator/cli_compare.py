@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from windtunnel.simulator.cli_options import GivenPath
+
 if TYPE_CHECKING:
     from windtunnel.simulator.experiments.outcome import Outcome
     from windtunnel.simulator.experiments.plan import Plan
@@ -22,8 +24,8 @@ ENDS = {
 
 
 @click.command()
-@click.argument("what", nargs=-1, required=True, metavar="FILE | RUN RUN ...", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Experiment folder (default: one of its own in ./runs).")
+@click.argument("what", nargs=-1, required=True, metavar="FILE | RUN RUN ...", type=GivenPath())
+@click.option("--out", type=GivenPath(), help="Experiment folder (default: one of its own in ./runs).")
 @click.option("--dry-run", is_flag=True, help="Print what would be run, and for how long.")
 @click.option("--metric", "metrics", multiple=True, metavar="NAME", help="Compare this, e.g. ttft_s.p90 (repeatable).")
 @click.option("--fail-if", type=click.Choice(["worse"]), help="Exit with 1 when anything is worse than the base.")

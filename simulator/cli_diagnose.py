@@ -5,12 +5,14 @@ from pathlib import Path
 
 import click
 
+from windtunnel.simulator.cli_options import GivenPath
+
 
 @click.command()
-@click.argument("run_dir", type=click.Path(path_type=Path))
+@click.argument("run_dir", type=GivenPath())
 @click.option(
     "--alone",
-    type=click.Path(path_type=Path),
+    type=GivenPath(),
     metavar="RUN",
     help="A run with --agents 1: say how much slower this is.",
 )

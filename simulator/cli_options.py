@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -108,6 +109,18 @@ _OPTIONS: list[Callable[[Command], Command]] = [
     click.option("--no-text", is_flag=True, help="Keep no generated text."),
     click.option("--json", "as_json", is_flag=True, help="Print summary.json on stdout."),
 ]
+
+
+class GivenPath(click.Path):
+    """A path as a `Path`. An empty one, of a variable without a value, would be the current folder."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not str(value).strip():
+            self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 THEMES = ("dark", "light", "okabe-ito")

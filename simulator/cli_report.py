@@ -4,15 +4,17 @@ from pathlib import Path
 
 import click
 
+from windtunnel.simulator.cli_options import GivenPath
+
 KINDS = (".csv", ".json", ".parquet")
 
 
 @click.command()
-@click.argument("folders", nargs=-1, required=True, metavar="RUN | EXPERIMENT ...", type=click.Path(path_type=Path))
-@click.option("--out", "-o", type=click.Path(path_type=Path), help="The page (default: report.html in the folder).")
+@click.argument("folders", nargs=-1, required=True, metavar="RUN | EXPERIMENT ...", type=GivenPath())
+@click.option("--out", "-o", type=GivenPath(), help="The page (default: report.html in the folder).")
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
 @click.option("--markdown", is_flag=True, help="Print an experiment as Markdown instead.")
-@click.option("--calls", type=click.Path(path_type=Path), help="Write a run's calls to FILE.csv, .json or .parquet.")
+@click.option("--calls", type=GivenPath(), help="Write a run's calls to FILE.csv, .json or .parquet.")
 def report(folders: tuple[Path, ...], out: Path | None, opens: bool, markdown: bool, calls: Path | None) -> None:
     """Write one HTML page that holds everything and works offline.
 

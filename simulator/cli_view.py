@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from windtunnel.simulator.cli_options import theme_option
+from windtunnel.simulator.cli_options import GivenPath, theme_option
 from windtunnel.traces.errors import UsageError
 
 
@@ -32,7 +32,7 @@ def _told(read: Callable[[str], float], text: str | None) -> float | None:
 
 
 @click.command()
-@click.argument("paths", nargs=-1, metavar="[RUN | RUN RUN ... | EXPERIMENT | FOLDER]", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, metavar="[RUN | RUN RUN ... | EXPERIMENT | FOLDER]", type=GivenPath())
 @click.option("--speed", metavar="N", callback=_factor, help="Play a run again, N times as fast as it was.")
 @click.option("--at", metavar="S", callback=_moment, help="Show a run as it was S seconds after its start.")
 @click.option("--plain", is_flag=True, help="Text instead of the screen; of a live run a line a second first.")

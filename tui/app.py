@@ -18,6 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import ModalScreen, Screen
 
+from windtunnel.traces.errors import WindtunnelError
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.frugal import FrugalDriver, cropped
 from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
@@ -144,6 +145,8 @@ class Viewer(App[int]):
         self.view = View()
         self.fleet = FleetScreen(look)
         self.trips = Trips(self, wall, monotonic, whole=whole)
+        self.fault: WindtunnelError | None = None
+        """What ended the app; whoever started it tells it."""
         self.over = False
         """The run that the viewer was opened with has ended; playing it again does not take that back."""
         self.first = first
@@ -178,6 +181,14 @@ class Viewer(App[int]):
         if self.tick_s > 0:
             self.set_interval(self.tick_s, self.tick)
             self.set_timer(SETTLED_S, self.settle)
+
+    def _fatal_error(self) -> None:
+        """A damaged run ends the app with its sentence; only a defect is worth a traceback."""
+        if isinstance(self._exception, WindtunnelError):
+            self.fault = self._exception
+            self._close_messages_no_wait()
+        else:
+            super()._fatal_error()
 
     def settle(self) -> None:
         """What is there from the start stays: looking through it for garbage again and again would hold up the keys."""

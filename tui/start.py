@@ -142,6 +142,8 @@ def _watch(follower: Follower | None, arguments: argparse.Namespace, first: Firs
     except KeyboardInterrupt:
         leave_screen()
         raise
+    if app.fault is not None:
+        raise app.fault
     if parent is not None and os.getppid() != parent and follower is not None:
         _after_death(follower.folder.path)
     return code if code is not None else app.return_code or 1
@@ -177,6 +179,8 @@ def _picture(follower: Follower | None, arguments: argparse.Namespace, first: Fi
         app.exit(0)
 
     app.run(headless=True, size=arguments.size, auto_pilot=take)
+    if app.fault is not None:
+        raise app.fault
     if not drawn:
         return app.return_code or 1
     try:
@@ -184,6 +188,12 @@ def _picture(follower: Follower | None, arguments: argparse.Namespace, first: Fi
     except OSError as error:
         raise UsageError(f"{arguments.svg} cannot be written ({error.strerror}): choose another file") from error
     return 0
+
+
+def _path(text: str) -> Path:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("the path is empty")
+    return Path(text)
 
 
 def _size(text: str) -> tuple[int, int]:
@@ -212,7 +222,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m windtunnel.tui", description="Show a run folder, live or finished."
     )
-    parser.add_argument("paths", type=Path, nargs="*", metavar="PATH", help="runs, an experiment, or a folder of runs")
+    parser.add_argument("paths", type=_path, nargs="*", metavar="PATH", help="runs, an experiment, or a folder of runs")
     parser.add_argument("--list", action="store_true", help="print past runs instead of opening the screen")
     parser.add_argument("--json", action="store_true", help="with --list: as JSON")
     parser.add_argument(

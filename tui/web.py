@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from aiohttp import WSMsgType, web
+from aiohttp import WSCloseCode, WSMsgType, web
 
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.web_page import page
@@ -31,6 +31,8 @@ LIVES_S = 3.0
 CHUNK = 1 << 16
 MOST = 1000
 """Columns and rows a browser may ask for."""
+DIGITS = 9
+"""Of a number in an address; Python refuses thousands of them."""
 
 
 def static_files() -> Path:
@@ -151,7 +153,7 @@ class Web:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
         """Other sites that a browser has open must reach neither the page nor the socket, under whatever name."""
-        port = request.url.port
+        port = (request.transport.get_extra_info("sockname") or (HOST, 0))[1] if request.transport is not None else 0
         hosts = {f"{name}:{port}" for name in (HOST, "localhost")}
         origin = request.headers.get("Origin")
         if request.host not in hosts or (origin is not None and origin not in {f"http://{host}" for host in hosts}):
@@ -180,8 +182,8 @@ class Web:
         writing = asyncio.create_task(_show(terminal, socket))
         try:
             async for message in socket:
-                if message.type is WSMsgType.TEXT:
-                    await _obey(message.data, terminal, socket)
+                if message.type is WSMsgType.TEXT and not await _obey(message.data, terminal, socket):
+                    break
         finally:
             writing.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -204,12 +206,18 @@ async def _show(terminal: Terminal, socket: web.WebSocketResponse) -> None:
         await socket.close()
 
 
-async def _obey(text: str, terminal: Terminal, socket: web.WebSocketResponse) -> None:
-    """One message of the page: keys, the size, a ping. What is none of these is left alone."""
+async def _obey(text: str, terminal: Terminal, socket: web.WebSocketResponse) -> bool:
+    """One message of the page: keys, the size, a ping. What is none of these is left alone.
+
+    False, and the socket closed, for what no page of ours says: nested without an end.
+    """
     try:
         message = msgspec.json.decode(text)
+    except RecursionError:
+        await socket.close(code=WSCloseCode.POLICY_VIOLATION, message=b"nested too deeply")
+        return False
     except msgspec.MsgspecError:
-        return
+        return True
     match message:
         case ["stdin", str(keys)]:
             terminal.write(keys.encode("utf-8", "replace"))
@@ -219,10 +227,13 @@ async def _obey(text: str, terminal: Terminal, socket: web.WebSocketResponse) ->
             await socket.send_str(msgspec.json.encode(["pong", sent]).decode())
         case _:
             pass
+    return True
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else otherwise
+    """A size asked for; `resize` holds it in its bounds."""
+    known = text is not None and len(text) <= DIGITS and text.isascii() and text.isdecimal()
+    return int(text) if text is not None and known else otherwise
 
 
 async def serve(paths: Sequence[Path], port: int, flags: Sequence[str], stop: asyncio.Event) -> None:
@@ -241,7 +252,9 @@ async def serve(paths: Sequence[Path], port: int, flags: Sequence[str], stop: as
             site = web.TCPSite(runner, HOST, port)
             await site.start()
         except OSError as error:
-            raise UsageError(f"port {port} cannot be used ({error.strerror}): choose another with --port") from error
+            # What asyncio says in its place is a sentence of its own.
+            reason = os.strerror(error.errno) if error.errno else error.strerror
+            raise UsageError(f"port {port} cannot be used ({reason}): choose another with --port") from error
         chosen = runner.addresses[0][1]
         print(f"http://{HOST}:{chosen}{server.base}/", flush=True)
         print("each browser page has a viewer of its own; ^C ends them all", file=sys.stderr, flush=True)

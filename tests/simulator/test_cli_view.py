@@ -66,6 +66,7 @@ def test_several_runs_print_what_compare_prints(made: Path) -> None:
         (("runs/with-2", "--speed", "5"), "need a terminal"),
         (("runs/torn",), "damaged"),
         (("runs/nothing",), "does not exist"),
+        (("",), "the path is empty"),
         (("empty",), "no runs in it"),
     ],
 )

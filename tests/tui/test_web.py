@@ -157,6 +157,54 @@ async def test_only_this_machines_own_page_is_let_in(static: Path) -> None:
                 await nameless.ws_connect(server.make_url("/secret/ws"))
 
 
+@pytest.mark.parametrize("host", ["[::1]:x", "127.0.0.1:99999999", "a:b:c", "[", "", "127.0.0.1:0", "[::1]:{port}"])
+async def test_hosts_that_are_none_are_not_let_in(static: Path, host: str) -> None:
+    async with serving(static) as (_, server, session):
+        headers = {"Host": host.format(port=server.port)}
+        assert (await session.get(server.make_url("/secret/"), headers=headers)).status == 403
+
+
+async def test_a_size_of_thousands_of_digits_is_left_alone(static: Path) -> None:
+    async with (
+        serving(static) as (_, server, session),
+        session.ws_connect(server.make_url(f"/secret/ws?width={'9' * 6000}&height=31")) as socket,
+    ):
+        page = Page(socket)
+        await page.until("size 80 31")
+        await page.until(r"pid \d+ ")
+        await page.say("resize", {"width": 64, "height": 10**30})
+        await page.until("size 64 1000")
+
+
+async def test_a_message_without_a_bottom_closes_its_page_and_says_why(static: Path) -> None:
+    async with (
+        serving(static) as (web, server, session),
+        session.ws_connect(server.make_url("/secret/ws")) as socket,
+    ):
+        await Page(socket).until(r"pid \d+ ")
+        await socket.send_str("[" * 100_000)
+        async with asyncio.timeout(PATIENCE_S):
+            while (message := await socket.receive()).type is aiohttp.WSMsgType.BINARY:
+                pass
+        assert (message.type, message.data, message.extra) == (aiohttp.WSMsgType.CLOSE, 1008, "nested too deeply")
+        async with asyncio.timeout(PATIENCE_S):
+            while web.open:
+                await asyncio.sleep(0.02)
+
+
+async def test_a_port_that_is_taken_is_one_sentence(
+    static: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(web_module, "static_files", lambda: static)
+    async with serving(static) as (_, server, _session):
+        port = server.port or 0
+        with pytest.raises(UsageError) as error:
+            await web_module.serve([], port, [], asyncio.Event())
+    said = f"port {port} cannot be used (Address already in use): choose another with --port"
+    assert str(error.value) == said
+    assert capsys.readouterr().out == ""
+
+
 async def test_the_page_loads_nothing_from_elsewhere(static: Path) -> None:
     async with serving(static) as (_, server, session):
         answer = await session.get(server.make_url("/secret/"))
