@@ -12,6 +12,8 @@ STARTING = "opening the screen ..."
 
 def begin(words: list[str]) -> bool:
     """Tells a person at a terminal at once that something will come; whether it was told."""
+    if os.environ.get("TERM", "dumb") == "dumb":  # it could not erase what was said
+        return False
     if not sys.stderr.isatty() or SILENT.intersection(word.partition("=")[0] for word in words):
         return False
     print(STARTING, end="", file=sys.stderr, flush=True)

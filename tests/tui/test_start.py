@@ -141,6 +141,9 @@ def test_the_theme_follows_the_terminal() -> None:
 def test_somebody_at_a_terminal_is_told_at_once_that_a_screen_will_come(monkeypatch: pytest.MonkeyPatch) -> None:
     said = Terminal()
     monkeypatch.setattr("sys.stderr", said)
+    monkeypatch.setenv("TERM", "dumb")
+    assert not begin(["run"])
+    monkeypatch.setenv("TERM", "xterm")
     assert begin(["run", "--mode", "watch"])
     assert said.getvalue() == STARTING
     assert not begin(["run", "--svg=x.svg"])
