@@ -203,7 +203,7 @@ def _replayed(folder: RunFolder) -> tuple[list[Trace], list[Problem]]:
             return [], [Problem(str(folder.path), None, "names no traces: prompts cannot be compared")]
         loaded = load([str(own)])
         return list(loaded.traces), list(loaded.problems)
-    wanted = {t.get("id"): t for t in told if isinstance(t, dict)}
+    wanted = {t.get("id"): t for t in told if isinstance(t, dict) and isinstance(t.get("id"), str | None)}
     traces: list[Trace] = []
     notes: list[Problem] = []
     paths = [t.get("path") for t in wanted.values()]

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from windtunnel.simulator.diagnose import diagnose
 from windtunnel.simulator.experiments.kept import at_work, log_of, name_of
 from windtunnel.simulator.experiments.runs import setting_differences
 from windtunnel.simulator.results.fold import Fold
@@ -110,3 +111,9 @@ def test_an_experiments_files_are_not_opened_either(tmp_path):
 @pytest.mark.parametrize("damaged", [5, "x", [1], True, {"resolved": 5}, {"resolved": [1]}, {"resolved": "x"}, None])
 def test_an_engine_of_another_type_tells_no_settings(damaged):
     assert setting_differences({"engine": damaged}, {"engine": {"resolved": {"a": 1}}}) == ["a: 1"]
+
+
+def test_traces_named_by_what_is_no_name_are_left_out(tmp_path):
+    (tmp_path / "run.json").write_text('{"traces": [{"id": [1], "path": 5}, {"id": {}}, 7]}')
+    (tmp_path / "events.jsonl").write_bytes(b"")
+    assert diagnose(tmp_path)[1].calls == 0
