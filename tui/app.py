@@ -258,7 +258,9 @@ class Viewer(App[int]):
             return self.message
         if self.closes_in_s is None and self.view.unread is not None:
             return ((f"reading the past {1 - self.view.unread:4.0%}", "dim"),)
-        return () if self.closes_in_s is None else closing(self.closes_in_s)
+        if self.closes_in_s is not None:
+            return closing(self.closes_in_s)
+        return (("damaged lines: ", "warn"), ("v", "key")) if self.view.damaged else ()
 
     def say(self, text: str, tone: str = "good") -> None:
         """Shows a message in the footer for some seconds."""

@@ -11,6 +11,7 @@ from typing import Any, Self
 import msgspec
 
 from windtunnel.agents.events import CallEnd, Event
+from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.first_look import first_look, is_long
 from windtunnel.simulator.results.fold import Fold
@@ -102,6 +103,8 @@ class Follower:
             self.view = msgspec.structs.replace(self.view, reading=True)
         elif behind:
             self.view = msgspec.structs.replace(self.view, unread=self.tail.unread)
+        if self.tail.problems:
+            self.view = msgspec.structs.replace(self.view, damaged=in_words(self.tail.problems))
         return self.view
 
     def read_on(self) -> bool:

@@ -203,6 +203,8 @@ class View(Struct, frozen=True):
     """False: counts of some calls in flight are estimates, and the sum's rate is shown with ~."""
     failures: tuple[tuple[str, int], ...] = ()
     """Names of failures and how often each happened, most frequent first."""
+    damaged: str = ""
+    """What of the events could not be read, as a sentence."""
 
     engine: Engine = Engine()
     history: History = History()

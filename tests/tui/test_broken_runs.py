@@ -11,7 +11,7 @@ from windtunnel.traces.errors import UsageError
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import READ_BYTES, Follower
 from windtunnel.tui.start import main
-from windtunnel.tui.theme import Theme
+from windtunnel.tui.theme import Theme, plain
 
 Open = Callable[..., Follower]
 
@@ -95,3 +95,18 @@ def test_a_long_line_does_not_hold_up_the_keys(folder: Path, follow: Open) -> No
     while follower.read_on():
         pass
     assert len(follower.fold.agents) == 32
+
+
+async def test_lines_that_could_not_be_read_are_told_on_the_screen(folder: Path, follow: Open) -> None:
+    events = folder / "events.jsonl"
+    events.write_text("garbage\n" + events.read_text())
+    follower = follow(folder)
+    app = Viewer(follower, Theme(), "view", tick_s=0)
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause()
+        assert "damaged lines: v" in plain(app.fleet.frame.lines[-1])
+        await pilot.press("v")
+        await pilot.pause()
+        shown = "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+        assert "1 line of events.jsonl could not be read (line 1;" in shown
+        assert "what stood there" in shown

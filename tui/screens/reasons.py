@@ -45,6 +45,9 @@ def reason_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:
     if not view.invalid:
         unknown = "Nothing speaks against the result so far." if view.ending is None else "Nothing speaks against it."
         lines += [((unknown, "good"),), ()]
+    if view.damaged:
+        lines += _wrapped(f"{view.damaged[:1].upper()}{view.damaged[1:]}.", width, ("! ", "warn"), "")
+        lines.append(())
     if view.failures:
         size = max(len(str(n)) for _, n in view.failures)
         lines.append((("Calls and sessions that failed:", "strong"),))
