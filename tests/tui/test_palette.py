@@ -86,6 +86,7 @@ async def test_typing_filters_and_enter_runs(folder: Path, follow: Callable[...,
         assert isinstance(app.screen, PaletteScreen)
         names = [command.name for command in app.screen.all]
         assert {"open", "sort", "filter", "freeze", "picture", "help", "quit", "theme: light"} <= set(names)
+        assert next(c.key for c in app.screen.all if c.name == "quit") == "q ^c"
         assert len(names) == len(set(names))
         assert not {"Quit", "up", "down", "commands"} & set(names)
         await pilot.press(*"light")

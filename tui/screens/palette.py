@@ -41,13 +41,18 @@ def commands(screen: Screen[object], *, colour: bool) -> tuple[Command, ...]:
         if enabled and told and binding.action.partition(".")[0] not in {"app", "screen"}:
             found.setdefault((binding.action, node is screen), []).append((named(key), binding.description))
     out = [
-        Command(keys[0][1], " ".join(key for key, _ in keys[:2]), action, own)
+        Command(keys[0][1], _told([key for key, _ in keys]), action, own)
         for own in (True, False)
         for (action, of), keys in found.items()
         if of is own
     ]
     themes = [Command(f"theme: {name}", "", f"wear('{name}')", screen=False) for name in NAMES] if colour else []
     return (*out, *themes, Command("show it in a browser (--web)", "", "web", screen=False))
+
+
+def _told(keys: Sequence[str]) -> str:
+    """Two of them at most, letters before control keys."""
+    return " ".join(sorted(keys, key=lambda key: key.startswith("^"))[:2])
 
 
 def matching(all_: Sequence[Command], typed: str) -> list[Command]:
