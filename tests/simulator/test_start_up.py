@@ -72,7 +72,9 @@ def test_a_run_loads_no_tokenizer(server, api, tmp_path):
 
 
 def test_a_run_without_sockets_loads_nothing_for_them(tmp_path):
-    flags = "run library:small --virtual --agents 2 --calls 4 --max-context 4k --fit scale --pace none --ramp 0 --out run"
+    flags = (
+        "run library:small --virtual --agents 2 --calls 4 --max-context 4k --fit scale --pace none --ramp 0 --out run"
+    )
     assert not loaded(*flags.split(), cwd=tmp_path) & {"aiohttp", "prometheus_client", "pynvml", "uvloop"}
     assert json.loads((tmp_path / "run" / "summary.json").read_bytes())["calls"] == 4
 
