@@ -11,13 +11,13 @@ from windtunnel.traces.errors import UsageError
 
 
 def _factor(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    from windtunnel.simulator.view import factor
+    from windtunnel.simulator.opening import factor
 
     return _told(factor, text)
 
 
 def _moment(_context: click.Context, _parameter: click.Parameter, text: str | None) -> float | None:
-    from windtunnel.simulator.view import moment
+    from windtunnel.simulator.opening import moment
 
     return _told(moment, text)
 
@@ -55,8 +55,8 @@ def view(
     Several runs, or the folder of an experiment, are compared. Without a folder, or with one that holds runs, past runs
     are listed: to be opened, played again, or compared.
     """
+    from windtunnel.simulator.opening import kind_of
     from windtunnel.simulator.run.viewer import SCREENLESS, become, dumb, terminal
-    from windtunnel.simulator.view import kind_of, print_comparison, print_run
 
     kind = kind_of(paths)
     played = speed is not None or at is not None
@@ -73,11 +73,12 @@ def view(
         raise UsageError("--speed and --at play a run on the screen: they need a terminal, and no --plain or --json")
     if kind == "runs":
         become([*command, "--list", *(["--json"] if as_json else [])])
+    from windtunnel.simulator.view import follow_run, print_comparison, print_run
+
     if kind == "comparison":
         print_comparison(paths, as_json=as_json)
         return
     from windtunnel.simulator.results.store import RunFolder
-    from windtunnel.simulator.view import follow_run
 
     folder = RunFolder.open(paths[0])
     if plain and not as_json:

@@ -1,18 +1,16 @@
 """`view` without a screen: what a run folder says, line by line while its run goes on."""
 
-import math
 import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from windtunnel.agents.events import Event, Phase
-from windtunnel.simulator.experiments.kept import holds_runs, is_experiment, read_outcome
+from windtunnel.simulator.experiments.kept import read_outcome
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
@@ -21,10 +19,6 @@ from windtunnel.traces.model import Problem
 
 LINE_S = 1.0
 LOOK_S = 0.25
-FASTEST = 10_000.0
-"""Times real time that a run is played again; faster, nobody sees anything."""
-LATEST_S = 10_000_000.0
-"""Moment of a run that may be asked for: months after its start."""
 
 
 class _Lines(PlainProgress):
@@ -34,44 +28,6 @@ class _Lines(PlainProgress):
         super().__call__(event)
         if isinstance(event, Phase) and self.enabled:
             say(f"{event.t / 1e9:7.1f} s  {event.phase}{': ' if event.note else ''}{event.note or ''}", self._stream)
-
-
-def factor(text: str) -> float:
-    """`--speed`: how many times as fast; ValueError says what is expected."""
-    value = _number(text.removesuffix("x"))
-    if not 0.0 < value <= FASTEST:
-        raise ValueError(f"{text}: give a factor greater than zero and up to {FASTEST:,.0f}, such as 10")
-    return value
-
-
-def moment(text: str) -> float:
-    """`--at`: seconds after the run's start; ValueError says what is expected."""
-    value = _number(text)
-    if not 0.0 <= value <= LATEST_S:
-        raise ValueError(f"{text}: give seconds after the run's start, from 0 to {LATEST_S:,.0f}")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
-
-
-def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
-    """What these paths ask for; UsageError for what is neither a run, nor an experiment, nor a folder."""
-    if not paths:
-        return "runs"
-    if len(paths) == 1 and paths[0].is_dir() and not (paths[0] / RUN_FILE).exists():
-        if is_experiment(paths[0]):
-            return "comparison"
-        if holds_runs(paths[0]):
-            return "runs"
-        raise UsageError(f"{paths[0]} is no run folder: it has no {RUN_FILE}, and there are no runs in it")
-    for path in paths:
-        RunFolder.open(path)
-    return "run" if len(paths) == 1 else "comparison"
 
 
 def print_comparison(paths: Sequence[Path], *, as_json: bool) -> None:

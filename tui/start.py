@@ -14,9 +14,9 @@ from typing import Any
 from textual.pilot import Pilot
 from textual.screen import Screen
 
+from windtunnel.simulator.opening import factor, kind_of, moment
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.run.viewer import SCREENLESS, again, dumb, leave_screen, say, terminal
-from windtunnel.simulator.view import factor, kind_of, moment
 from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.traces.outlet import one_line, safe_streams
 from windtunnel.tui.app import Viewer
