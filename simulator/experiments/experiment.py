@@ -198,7 +198,13 @@ class Experiment:
         return len(alive) > 1
 
     def _enough(self, outcome: Outcome) -> bool:
-        """By what would be found, or by the width of the intervals; never by what they say."""
+        """By what would be found, or by the width of the intervals; never by what they say.
+
+        Blocks with a run that does not count are none of the least.
+        """
+        first = [next(iter(step.versus_base.values()), None) for step in outcome.steps]
+        if any(found is not None and 0 < found.blocks < self.plan.least for found in first):
+            return False
         if self.plan.width is not None:
             return outcome.widest is not None and outcome.widest <= self.plan.width
         return outcome.reach is not None and outcome.reach <= self.plan.matters

@@ -45,8 +45,18 @@ class Killed(BaseException):
 class StandIn:
     """Makes runs at once. `--a 3` does not start where `refuses` says so; a noise of `spread` from block to block."""
 
-    def __init__(self, made, *, dies_at: int | None = None, refuses: str = "", spread: float = 0.01, twin: str = ""):
+    def __init__(
+        self,
+        made,
+        *,
+        dies_at: int | None = None,
+        refuses: str = "",
+        spread: float = 0.01,
+        twin: str = "",
+        disturbed: tuple[tuple[str, int], ...] = (),
+    ):
         self.made, self.dies_at, self.refuses, self.spread, self.twin = made, dies_at, refuses, spread, twin
+        self.disturbed = disturbed
         self.calls: list[tuple[str, int]] = []
         self.asked: list[str] = []
         self.closed = 0
@@ -59,7 +69,9 @@ class StandIn:
 
     def _measured(self, step: Step, seed: int, place: int = 0):
         name = "base" if step.name == self.twin else step.name
-        return self.made(name, seed, place, 1000.0 * (1 + len(step.name) * self.spread * (seed % 2)))
+        reasons = ("client_lag",) if (step.name, seed) in self.disturbed else ()
+        speed = 1000.0 * (1 + len(step.name) * self.spread * (seed % 2))
+        return self.made(name, seed, place, speed, reasons=reasons)
 
     async def run(self, step: Step, seed: int, out: Path) -> None:
         self.calls.append((step.name, seed))
@@ -109,6 +121,16 @@ def test_it_ends_when_the_first_metrics_intervals_are_narrow(plan, made, tmp_pat
     runner = StandIn(made, spread=0.0)
     assert conduct(plan, tmp_path / "out", runner).reason == "narrow"
     assert len(runner.calls) == 3 * 5
+
+
+def test_blocks_with_a_disturbed_run_are_none_of_the_least(plan, made, tmp_path):
+    runner = StandIn(made, spread=0.0, disturbed=(("three", 0), ("base", 2)))
+    more = msgspec.structs.replace(plan, most=9)
+    ended = conduct(more, tmp_path / "out", runner)
+    assert ended.reason == "narrow"
+    assert len(runner.calls) == 5 * 5
+    # The steps that ran undisturbed beside the base have lost only the base's own block.
+    assert [step.versus_base["output_tokens_per_s"].blocks for step in ended.outcome.steps[1:]] == [4, 3, 4, 4]
 
 
 def test_without_a_width_it_ends_when_a_difference_that_matters_would_be_found(plan, made, tmp_path):
