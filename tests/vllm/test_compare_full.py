@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,8 +30,8 @@ no_text = true
 name = "on"
 command = '''{command}'''
 [blocks]
-least = 3
-most = 8
+least = 4
+most = 10
 width = "60%"
 [[variants]]
 name = "off"
@@ -84,8 +85,9 @@ def test_full_prefix_caching_is_better_and_one_config_under_two_names_is_not(
     assert found["high"] < 1
     assert off["versus_base"]["e2e_s.paired"]["verdict"] == "worse"
     assert len(on["runs"]) == len(off["runs"])
-    # Three blocks that count; what a busy machine spoilt has been measured again.
-    assert 3 <= found["blocks"] <= len(on["runs"])
+    # Blocks that count; what a busy machine spoilt has been measured again. Three say that much too where runs differ
+    # by 5%; where they differ by 10% their interval is clear of no difference, and not by enough for a whole table.
+    assert 4 <= found["blocks"] <= len(on["runs"])
     assert same["runs"] == on["runs"]
     assert {c["verdict"] for c in same["versus_base"].values()} == {"no_difference"}
     assert "max_model_len" in wrong["failed"] or "more than the model can" in wrong["failed"]
@@ -109,20 +111,34 @@ def test_full_too_few_blocks_are_diagnosed(vllm: Callable[..., str], tmp_path: P
 
 def test_full_capacity_is_found_again_by_a_second_search(vllm: Callable[..., str], tmp_path: Path) -> None:
     url = vllm(max_model_len=4096, blocks=700)
+    work = [
+        *("--target", url, "--duration", "30", "--ramp", "1", "--warmup", "1", "--pace", "none"),
+        *("--max-context", "4k", "--fit", "scale", "--json"),
+    ]
 
-    def search(seed: int) -> dict[str, int]:
-        ran = windtunnel_on_another(
-            *("capacity", "library", "--target", url, "--slo", "e2e_s.p90<15", "--agents", "4", "--most", "16"),
-            *("--duration", "30", "--ramp", "1", "--warmup", "1", "--pace", "none", "--max-context", "4k"),
-            *("--fit", "scale", "--resolution", "25%", "--repeats", "3", "--seed", str(seed)),
-            *("--out", tmp_path / f"seed-{seed}", "--json"),
-        )
+    def done(*words: str | Path) -> dict[str, Any]:
+        ran = windtunnel_on_another(*words, *work)
         assert ran.returncode == 0, ran.stderr[-3000:]
         return json.loads(ran.stdout)
+
+    # The level is one that this machine holds with eight agents and not with sixteen.
+    e2e_s = [
+        done("run", "library", "--agents", agents, "--no-text", "--out", tmp_path / agents)["e2e_s"]["p90"]
+        for agents in ("8", "16")
+    ]
+    level = sum(e2e_s) / 2
+    print(f"e2e_s.p90 with 8 agents {e2e_s[0]:.2f}, with 16 {e2e_s[1]:.2f}: level {level:.2f}")
+    assert e2e_s[0] < level < e2e_s[1]
+
+    def search(seed: int) -> dict[str, Any]:
+        return done(
+            *("capacity", "library", "--slo", f"e2e_s.p90<{level:.3f}", "--agents", "4", "--most", "32"),
+            *("--resolution", "25%", "--repeats", "3", "--seed", str(seed), "--out", tmp_path / f"seed-{seed}"),
+        )
 
     first, second = search(0), search(100)
     for found in (first, second):
         print({key: found[key] for key in ("agents", "low", "high", "limit", "lever")})
-    assert 0 < first["agents"] < 16
+    assert 4 <= first["agents"] < 32
     assert first["low"] <= second["high"]
     assert second["low"] <= first["high"]
