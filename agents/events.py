@@ -268,6 +268,8 @@ class ClientSample(Event, frozen=True, tag="client_sample"):
     """Agents that have a session; `RunStart.agents` is how many were wanted."""
     blocked: Number | None = None
     """Most streams at one time whose request the server took slower than it was written, since the last sample."""
+    stolen: Gauge | None = None
+    """Share of this machine's core time that its host gave to others since the last sample, 0-1; 0 where nobody is."""
 
 
 class Note(Event, frozen=True, tag="note"):

@@ -311,6 +311,14 @@ METRICS: dict[str, Metric] = {
             lambda t: max((s.blocked for s in t.client_in_window() if s.blocked is not None), default=None),
         ),
         Metric(
+            "host_stolen",
+            "ratio",
+            "lower",
+            "host took",
+            "share of this machine's core time that its host gave to other machines, mean of the window's samples",
+            lambda t: mean(sample.stolen for sample in t.client_in_window()),
+        ),
+        Metric(
             "sessions_per_hour",
             "1/h",
             "higher",

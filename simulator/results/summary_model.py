@@ -185,6 +185,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     dispatch_s: Distribution | None
     client_cpu: float | None
     blocked_max: int | None = None
+    host_stolen: float | None = None
     sessions_per_hour: float | None
     session_equivalents_per_hour: float | None
     makespan_s: Distribution | None

@@ -194,6 +194,8 @@ def _client(summary: Summary) -> list[str]:
         parts.append(f"CPU {percent(cpu)} of a core")
     if blocked is not None:
         parts.append(f"at most {count(blocked, 'socket')} blocked" if blocked else "no socket blocked")
+    if summary.host_stolen is not None and summary.host_stolen >= 0.0005:
+        parts.append(f"the host took {percent(summary.host_stolen)} of the cores' time")
     return _wrapped("   ".join(parts), "client".ljust(_LABEL))
 
 

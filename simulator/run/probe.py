@@ -57,6 +57,35 @@ async def probe(clock: Clock, tell: Callable[[int, Health], None], blocked: Call
             since, cpu, most = now, spent, 0
 
 
+class Stolen:
+    """How much of this machine's time its host gave to other machines: a cause of lateness that nothing here shows.
+
+    The fields of /proc/stat are those of proc_stat(5): eight kinds of core time, the last of them stolen.
+    """
+
+    def __init__(self, stat: Path = Path("/proc/stat")) -> None:
+        self._stat = stat
+        self._last = self._read()
+
+    def share(self) -> float | None:
+        """Of the cores' time since the last call, 0-1; None where the system does not say."""
+        before, now = self._last, self._read()
+        self._last = now
+        if before is None or now is None or now[1] <= before[1]:
+            return None
+        return round(max(0, now[0] - before[0]) / (now[1] - before[1]), 4)
+
+    def _read(self) -> tuple[int, int] | None:
+        """Stolen and all, in ticks."""
+        try:
+            with self._stat.open(encoding="ascii") as file:
+                name, *ticks = file.readline().split()[:9]
+            spent = [int(tick) for tick in ticks]
+        except (OSError, ValueError):
+            return None
+        return (spent[7], sum(spent)) if name == "cpu" and len(spent) == 8 else None
+
+
 def resident_bytes() -> int | None:
     """Resident memory of this process, where /proc says."""
     try:

@@ -10,7 +10,7 @@ from windtunnel.simulator.engines import signatures
 from windtunnel.simulator.engines.launch import Launched
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.gpu import Gpus
-from windtunnel.simulator.run.probe import Health, probe
+from windtunnel.simulator.run.probe import Health, Stolen, probe
 
 NS = 1_000_000_000
 
@@ -21,6 +21,7 @@ async def client_samples(driver: Driver, beside: Callable[[], Sequence[Health]] 
     `beside` gives what the client's other processes told since the last sample: their probes are pooled with those of
     this one, the share of a core is that of the busiest process, memory and blocked sockets are added up.
     """
+    host = Stolen()
 
     def tell(now: int, own: Health) -> None:
         processes = (own, *beside())
@@ -34,6 +35,7 @@ async def client_samples(driver: Driver, beside: Callable[[], Sequence[Health]] 
                 rss=sum(sizes) if sizes else None,
                 live=len(driver.live),
                 blocked=sum(health.blocked for health in processes),
+                stolen=host.share(),
             )
         )
         driver.emit(ev.Heartbeat(t=driver.at(now)))
