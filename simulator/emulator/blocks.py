@@ -8,6 +8,7 @@ that the pool costs the same memory on the first step and after a million of the
 
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from typing import overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,6 +71,43 @@ def chain_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
     sums = (contents * _POWERS.down[1 : full + 1]).cumsum()
     hashes: list[int] = (((sums + np.uint64(parent)) * _POWERS.up[1 : full + 1]) & _KEPT).tolist()
     return hashes
+
+
+class Hashes(Sequence[int]):
+    """One for each full block of a request: its prompt's, which others may share, and its output's behind them."""
+
+    __slots__ = ("_count", "_prompt", "own")
+
+    def __init__(self, prompt: list[int], count: int | None = None) -> None:
+        """The first `count` of `prompt`, to which more may be added meanwhile."""
+        self._prompt = prompt
+        self._count = len(prompt) if count is None else count
+        self.own: list[int] = []
+        """Behind the prompt's."""
+
+    def shared(self) -> "Hashes":
+        """The prompt's, for another request with the same one."""
+        return Hashes(self._prompt, self._count)
+
+    def __len__(self) -> int:
+        return self._count + len(self.own)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[int]: ...
+    def __getitem__(self, place: int | slice) -> int | list[int]:
+        count, own = self._count, self.own
+        if isinstance(place, slice):
+            start, stop, _ = place.indices(count + len(own))
+            if stop <= count:
+                return self._prompt[start:stop]
+            if start >= count:
+                return own[start - count : stop - count]
+            return self._prompt[start:count] + own[: stop - count]
+        if place < 0:
+            place += count + len(own)
+        return self._prompt[place] if place < count else own[place - count]
 
 
 class BlockPool:

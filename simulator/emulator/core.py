@@ -6,6 +6,7 @@ when one begins, as in vLLM: a request that arrives meanwhile joins one step lat
 """
 
 from array import array
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -33,8 +34,14 @@ class Given(Struct, frozen=True):
     """ns; when each step that brought tokens ended."""
     counts: list[int]
     """How many tokens each of them brought."""
-    tokens: list[int]
-    """Not to be changed."""
+    request: Request
+    taken: int
+    """Output tokens that it had got by then."""
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """Those that these steps brought."""
+        return self.request.script.tokens(self.taken, self.taken + sum(self.counts))
 
 
 class Core:
@@ -135,11 +142,11 @@ class Core:
         """With `lazy`: how many output tokens a request has got, without taking them."""
         scheduler = self.scheduler
         if not request.parked or scheduler.parking is None:
-            return len(request.output)
+            return request.produced
         if scheduler.limits.speculative_tokens:
             scheduler.parking.settle(request)
-            return len(request.output)
-        return len(request.output) + max(0, scheduler.returned - request.returned_from)
+            return request.produced
+        return request.produced + max(0, scheduler.returned - request.returned_from)
 
     def collect(self, request: Request) -> Given:
         """With `lazy`: what a request got since the last such call, or since its beginning."""
@@ -150,8 +157,8 @@ class Core:
         for start, stop, gains in got:
             ends += times[start:stop]
             counts += gains or [1] * (stop - start)
-        taken, request.taken = request.taken, len(request.output)
-        return Given(ends, counts, request.output[taken:] if taken else request.output)
+        taken, request.taken = request.taken, request.produced
+        return Given(ends, counts, request, taken)
 
     def _glide(self, step: Step, ended: int, until: int) -> list[Request]:
         """Steps that end by `until` and return without a walk, up to the first that ends a request; those it ended.

@@ -21,7 +21,7 @@ class Course:
         """`depth`: steps in flight when a step is decided, itself included; `start`: number of the course's step 1."""
         drafts, accepts = limits.speculative_tokens, request.accepts
         self.start = start
-        at = len(request.output)
+        at = request.produced
         self.path = [at]
         """Output tokens after each step to return, up to the first that ends the request."""
         while at < request.ends:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.rhythm import Beat, Meet, Rhythm
+from windtunnel.simulator.emulator.ring import Found
 from windtunnel.simulator.emulator.runs import RunPool
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class Hit(Struct, frozen=True):
     """What the prefix cache holds of a waiting request; nothing is held for it yet."""
 
     tokens: int
-    blocks: list[list[int]]
+    blocks: list[Found]
     """Of each group."""
     external: int = 0
     """Tokens after these that the host tier has."""
@@ -58,31 +59,30 @@ class KvCache:
 
     def find(self, request: Request) -> Hit:
         """The longest cached prefix. The last known token is always computed: its output is the next token."""
-        blocks = self.pool.find(request.hashes, (request.known - 1) // self._size)
-        self.matched = len(blocks) * self._size
-        if self._drops and blocks:
-            blocks.pop()
-        return Hit(len(blocks) * self._size, [blocks])
+        found = self.pool.find(request.hashes, (request.known - 1) // self._size)
+        self.matched = found.count * self._size
+        if self._drops and found.count:
+            found.count -= 1
+        return Hit(found.count * self._size, [found])
 
     def admit(self, request: Request, hit: Hit, new: int, *, beside: bool) -> bool:
         """Give a waiting request what was hit and room for `new` more tokens, or nothing.
 
         `beside`: other requests run, so that the watermark is kept free.
         """
-        size, free, hits = self._size, self.pool.free_count, hit.blocks[0]
+        size, free, found = self._size, self.pool.free_count, hit.blocks[0]
         kept = self._watermark if beside else 0
-        revived = self.pool.count_free(hits)
+        revived = self.pool.held_by_none(found)
         known = min(request.known, self._longest)
-        whole = max(0, -(-known // size) - len(hits))
+        whole = max(0, -(-known // size) - found.count)
         if self._whole and whole + revived + kept > free:
             return False
         target = hit.tokens + new
-        lacking = max(0, self._needed(target) - len(hits))
+        lacking = max(0, self._needed(target) - found.count)
         if lacking + revived + kept > free:
             return False
-        self.pool.hold(hits)
-        request.blocks = hits + self.pool.take(lacking)
-        request.cached_blocks = len(hits)
+        request.blocks = self.pool.begin(found)
+        self.pool.extend(request.blocks, lacking)
         self.cache(request, min(target, request.known))
         return True
 
@@ -93,22 +93,21 @@ class KvCache:
         if lacking > 0:
             if lacking > self.pool.free_count:
                 return False
-            request.blocks += self.pool.take(lacking)
+            self.pool.extend(request.blocks, lacking)
         self.cache(request, min(target, request.known))
         return True
 
     def cache(self, request: Request, tokens: int) -> None:
         """The first `tokens` tokens are computed and final: their full blocks become findable."""
         full = tokens // self._size
-        known = request.cached_blocks
-        if full > known:
+        known = request.blocks.cached
+        if full > known and self.pool.caching:
             self._meet(request, known, full)
-            self.pool.cache(request.blocks[known:full], request.hashes[known:full], known)
-            request.cached_blocks = full
+            self.pool.cache(request.blocks, request.hashes[known:full])
 
     def cached(self, request: Request) -> int:
         """How many leading tokens of a running request the prefix cache knows."""
-        return request.cached_blocks * self._size if self.pool.caching else 0
+        return request.blocks.cached * self._size
 
     def bounds(self, request: Request) -> tuple[int, int, int]:
         """Until when steps change nothing about what a running request holds, tokens.
@@ -116,8 +115,9 @@ class KvCache:
         The most computed ones for which no block is lacking; the processed ones (computed less in flight) from which on
         blocks are given back; the final ones (computed and known) from which on more is findable.
         """
-        size = self._size
-        return len(request.blocks) * size - self._lookahead, NEVER, (request.cached_blocks + 1) * size
+        size, blocks = self._size, request.blocks
+        until = (blocks.cached + 1) * size if self.pool.caching else NEVER
+        return len(blocks) * size - self._lookahead, NEVER, until
 
     # Requests whose blocks are only counted while they decode.
 
@@ -139,12 +139,12 @@ class KvCache:
 
     def tip(self, request: Request) -> int:
         """Key of the last findable block, or what stands for it before the first."""
-        cached = request.cached_blocks
+        cached = request.blocks.cached
         return request.hashes[cached - 1] if cached else request.seed
 
     def follows(self, request: Request) -> bool:
         """Whether its next block may be findable before it is full: another has, or had, the same tokens."""
-        return self._known_after(request, request.cached_blocks)
+        return self._known_after(request, request.blocks.cached)
 
     def _known_after(self, request: Request, cached: int) -> bool:
         key = request.foreseen(cached)
@@ -169,7 +169,7 @@ class KvCache:
     def catch_up(self, request: Request, main: int, processed: int, final: int) -> None:
         """Book what was counted: room for `main` tokens, of which `processed` have returned and `final` are final."""
         del processed
-        request.blocks += self.pool.draw(-(-main // self._size) - len(request.blocks))
+        request.blocks.bare += self.pool.draw(-(-main // self._size) - len(request.blocks))
         self.cache(request, final)
 
     def _meet(self, request: Request, known: int, full: int) -> None:
@@ -178,9 +178,7 @@ class KvCache:
             self.meets(request, known, full)
 
     def free(self, request: Request) -> None:
-        self.pool.release_from_end(request.blocks)
-        request.blocks = []
-        request.cached_blocks = 0
+        self.pool.free(request.blocks)
 
     def _needed(self, tokens: int) -> int:
         """Blocks for `tokens` tokens and the lookahead behind them."""

@@ -2,14 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from windtunnel.simulator.emulator.blocks import NULL_BLOCK
 from windtunnel.simulator.emulator.kv import Hit, KvCache
-from windtunnel.simulator.emulator.kv_groups import FullGroup, Table, WindowGroup
+from windtunnel.simulator.emulator.kv_groups import FullGroup, Table
 from windtunnel.simulator.emulator.kv_hybrid import Groups
 from windtunnel.simulator.emulator.kv_mamba import AlignedGroup
+from windtunnel.simulator.emulator.kv_sparse import WindowGroup
 from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.rhythm import Rhythm
+from windtunnel.simulator.emulator.ring import Found
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.step import Limits
@@ -63,7 +64,7 @@ class GroupedKv(KvCache):
 
     def find(self, request: Request) -> Hit:
         if not self.pool.caching:
-            return Hit(0, [[] for _ in self._all])
+            return Hit(0, [Found(0) for _ in self._all])
         blocks, hit, self._junctions[request] = self._groups.longest(request.hashes, request.known - 1)
         self.matched = self._groups.matched
         return Hit(hit, blocks)
@@ -79,8 +80,8 @@ class GroupedKv(KvCache):
         room = min(main + self._lookahead, self._longest)
         if self._needs(request, held, hit, room, main, hit.tokens, whole=False) + kept > self.pool.free_count:
             return False
-        for group, table, blocks in zip(self._all, held.tables, hit.blocks, strict=True):
-            group.adopt(table, blocks, hit.tokens)
+        for group, table, found in zip(self._all, held.tables, hit.blocks, strict=True):
+            group.adopt(table, found, hit.tokens)
         self._held[request] = held
         self._extend(request, held, room, main, min(main, request.known))
         return True
@@ -139,7 +140,7 @@ class GroupedKv(KvCache):
         tables, size = self._held[request].tables, self._size
         gives = len(self._windows)
         offset = request.computed - number
-        taken = len(tables[0].blocks) * size + 1 - offset
+        taken = self._all[0].count(tables[0]) * size + 1 - offset
         rhythm = Rhythm(len(tables), taken, gives, -1, 0, self.tip(request), offset=offset)
         if gives:
             first = tables[self._windows[0]].retired
@@ -170,7 +171,7 @@ class GroupedKv(KvCache):
         if kept is None:
             return None
         offset = computed - number
-        taken = len(tables[0].blocks) * self._size + 1 - offset
+        taken = self._all[0].count(tables[0]) * self._size + 1 - offset
         shed_at = self._shed_at(first, depth - offset)
         rhythm = Rhythm(len(tables), taken, len(self._windows), shed_at, kept, self.tip(request), offset=offset)
         rhythm.opens = number + depth
@@ -184,15 +185,12 @@ class GroupedKv(KvCache):
 
     def _kept(self, tables: list[Table], first: int) -> int | None:
         """How many of the windows' blocks from place `first` on stay findable; None where some between do not."""
-        kept, key_of = 0, self.pool.key_of
+        key_of, found = self.pool.key_of, list[list[bool]]()
         for place in self._windows:
-            blocks = tables[place].blocks
-            while kept < len(blocks) - first and any(key_of(block) is not None for block in blocks[first + kept :]):
-                kept += 1
-        for place in self._windows:
-            if any(key_of(block) is None for block in tables[place].blocks[first : first + kept]):
-                return None
-        return kept
+            table = tables[place]
+            found.append([key_of(block) is not None for block in table.blocks[first - table.retired :]])
+        kept = max((len(keyed) - keyed[::-1].index(True) for keyed in found if True in keyed), default=0)
+        return None if any(False in keyed[:kept] for keyed in found) else kept
 
     def tip(self, request: Request) -> int:
         cached = self._held[request].tables[self._full].cached
@@ -212,31 +210,29 @@ class GroupedKv(KvCache):
     def repay(self, request: Request, processed: int) -> None:
         tables = self._held[request].tables
         for place in self._windows:
-            group, table = self._all[place], tables[place]
-            stop, blocks = group.unseen(processed) // self._size, table.blocks
-            stop = min(stop, len(blocks))
-            if stop > table.retired:
-                self.pool.repay(blocks[table.retired : stop])
-                blocks[table.retired : stop] = [NULL_BLOCK] * (stop - table.retired)
-                table.retired = stop
+            table = tables[place]
+            passed = self._all[place].unseen(processed) // self._size - table.retired
+            if passed > 0:
+                gone = table.blocks[:passed]
+                del table.blocks[:passed]
+                self.pool.repay(gone)
+                table.retired += len(gone)
 
     def catch_up(self, request: Request, main: int, processed: int, final: int) -> None:
         held, wanted = self._held[request], -(-main // self._size)
         self.repay(request, processed)
         for place in self._windows:
-            table, stop = held.tables[place], self._all[place].unseen(processed) // self._size
-            if stop > len(table.blocks):
-                # Taken and given back since.
-                table.blocks += [NULL_BLOCK] * (stop - len(table.blocks))
-                table.retired = stop
-        for table in held.tables:
-            table.blocks += self.pool.draw(wanted - len(table.blocks))
+            # Past the table's end: taken and given back since.
+            table = held.tables[place]
+            table.retired = max(table.retired, self._all[place].unseen(processed) // self._size)
+        for group, table in zip(self._all, held.tables, strict=True):
+            group.append(table, self.pool.draw(wanted - group.count(table)))
         self._offer(request, held, final)
         self._settle(held)
 
-    def tables(self, request: Request) -> list[Table]:
+    def tables(self, request: Request) -> list[list[int]]:
         """A running request's blocks in each group."""
-        return self._held[request].tables
+        return [group.blocks(table) for group, table in zip(self._all, self._held[request].tables, strict=True)]
 
     def _advance(self, request: Request, held: Held, computed: int, new: int, processed: int, final: int) -> bool:
         """Room for `new` tokens after `computed` ones, of which `processed` have returned; False when there is none."""
@@ -255,8 +251,8 @@ class GroupedKv(KvCache):
         end = max(request.prompt_tokens, request.known - 1) if self._groups.rules.retention == 0 else 0
         needed = 0
         for place, (group, table) in enumerate(zip(self._all, held.tables, strict=True)):
-            hits = hit.blocks[place] if hit is not None else ()
-            needed += group.needs(table, hits, room, main, computed, whole=whole, end=end)
+            found = hit.blocks[place] if hit is not None else None
+            needed += group.needs(table, found, room, main, computed, whole=whole, end=end)
         return needed
 
     def _extend(self, request: Request, held: Held, room: int, main: int, final: int) -> None:

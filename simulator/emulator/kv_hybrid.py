@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from math import lcm
 from typing import TYPE_CHECKING
 
-from windtunnel.simulator.emulator.kv_groups import FullGroup, Rules, StateGroup, WindowGroup, checkpoint_of
+from windtunnel.simulator.emulator.kv_groups import FullGroup, Rules, checkpoint_of
 from windtunnel.simulator.emulator.kv_layout import Group
 from windtunnel.simulator.emulator.kv_mamba import AlignedGroup
+from windtunnel.simulator.emulator.kv_sparse import StateGroup, WindowGroup
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.ring import Found
 from windtunnel.simulator.emulator.runs import RunPool
 
 if TYPE_CHECKING:
@@ -51,7 +53,7 @@ class Groups:
         """Tokens that full attention knew of the last prompt that was looked up."""
         self._simple = len(self._kinds) == 2 and self._kinds[0][0].group.kind == "full"
 
-    def longest(self, hashes: Sequence[int], most: int) -> tuple[list[list[int]], int, int]:
+    def longest(self, hashes: Sequence[int], most: int) -> tuple[list[Found], int, int]:
         """The longest hit within `most` tokens: blocks of each group, tokens, and where the prompt parts from others.
 
         The latter is the longest hit of any one group, or 0 where that is no longer.
@@ -59,7 +61,7 @@ class Groups:
         if len(self.all) == 1:
             blocks, hit = self.all[0].lookup(hashes, most, self.all, drop=self.all[0].drops)
             return blocks, hit, 0
-        found: dict[int, list[int]] = {}
+        found: dict[int, Found] = {}
         hit, best, bound = most, 0, 0
         proven: set[int] = set()
         """Kinds whose dropped block was found beyond the present length."""
@@ -84,8 +86,8 @@ class Groups:
                 current = tokens
                 if full:
                     self.matched = bound = tokens
-                for peer, run in zip(peers, blocks, strict=True):
-                    found[peer.ident] = run
+                for peer, one in zip(peers, blocks, strict=True):
+                    found[peer.ident] = one
                 best = max(best, current)
             if current >= hit:
                 break
@@ -95,7 +97,7 @@ class Groups:
         for peers in self._kinds:
             if peers[0].group.kind == "full":
                 for peer in peers:
-                    del found[peer.ident][hit // peer.size :]
+                    found[peer.ident].count = min(found[peer.ident].count, hit // peer.size)
         return [found[group.ident] for group in self.all], hit, best if best > hit else 0
 
     def final(self, group: FullGroup, tokens: int) -> int:

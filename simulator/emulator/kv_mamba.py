@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from windtunnel.simulator.emulator.blocks import NULL_BLOCK
 from windtunnel.simulator.emulator.kv_groups import FullGroup, Rules, Table, checkpoint_of
 from windtunnel.simulator.emulator.kv_layout import Group
+from windtunnel.simulator.emulator.kv_sparse import SparseGroup
+from windtunnel.simulator.emulator.ring import Found
 from windtunnel.simulator.emulator.runs import RunPool
 
 
-class AlignedGroup(FullGroup):
-    sparse = True
-
+class AlignedGroup(SparseGroup):
     def __init__(self, pool: RunPool, ident: int, group: Group, rules: Rules) -> None:
         super().__init__(pool, ident, group, rules)
         self._spare = group.speculative_blocks
@@ -26,7 +26,7 @@ class AlignedGroup(FullGroup):
 
     def lookup(
         self, hashes: Sequence[int], most: int, peers: Sequence[FullGroup], *, drop: bool
-    ) -> tuple[list[list[int]], int]:
+    ) -> tuple[list[Found], int]:
         # Draft models have no such layers: the state before the dropped block is looked for in the first place.
         del drop
         for block in range(most // self.size - 1, -1, -1):
@@ -34,8 +34,8 @@ class AlignedGroup(FullGroup):
                 continue
             found = self.cached(hashes, block, peers)
             if found is not None:
-                return [[NULL_BLOCK] * block + [held] for held in found], (block + 1) * self.size
-        return [[] for _ in peers], 0
+                return [Found(block + 1, blocks=[held]) for held in found], (block + 1) * self.size
+        return [Found(0) for _ in peers], 0
 
     def mask(self, start: int, stop: int, boundaries: Sequence[int]) -> list[bool] | None:
         retention = self.rules.retention
@@ -64,12 +64,12 @@ class AlignedGroup(FullGroup):
         """
         if table.checkpoint is not None:
             before = table.cached
-            self.offer(table, hashes, tokens, boundaries)
+            self.name(table, hashes, tokens, boundaries)
             self._keep_inside(table, hashes, prompt, junction)
             for place in range(before, table.cached):
                 self._mark(table.blocks[place])
             return
-        self.fresh.update(self.offer(table, hashes, tokens, boundaries))
+        self.fresh.update(self.name(table, hashes, tokens, boundaries))
         self._keep_end(table, hashes, tokens, prompt)
 
     def _keep_end(self, table: Table, hashes: Sequence[int], tokens: int, prompt: int) -> None:
@@ -109,20 +109,21 @@ class AlignedGroup(FullGroup):
         return computed - 1
 
     def needs(
-        self, table: Table, hits: Sequence[int], room: int, main: int, computed: int, *, whole: bool, end: int
+        self, table: Table, found: Found | None, room: int, main: int, computed: int, *, whole: bool, end: int
     ) -> int:
         del room
+        hits = [] if found is None else found.blocks
         if hits and self.pool.key_of(hits[-1]) in self.fresh:
             # Written in this very step: the request waits for the next one.
             return self.pool.count + 1
         kept = self._checkpoint(table, computed, main, end)
         if not whole:
             table.checkpoint = kept
-        lacking = -(-main // self.size) + self._spare - len(hits) - len(table.blocks)
+        lacking = -(-main // self.size) + self._spare - (found.count if found else 0) - len(table.blocks)
         if lacking > 0:
             lacking = min(lacking, 1 + (kept is not None) + (0 if table.allocated else self._spare))
         # Fewer than none where drafts were rejected: vLLM lets that stand against what other groups need.
-        return lacking + self._revived(hits)
+        return lacking + self.pool.count_free(hits)
 
     def extend(self, table: Table, room: int, main: int) -> None:
         del room

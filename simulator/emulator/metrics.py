@@ -127,7 +127,7 @@ class Metrics:
     def end(self, request: Request, now: int, reason: FinishReason) -> None:
         """A request ended at `now`, ns."""
         self.ended[reason] += 1
-        outputs = len(request.output)
+        outputs = request.produced
         scheduled = now if request.scheduled_at is None else request.scheduled_at
         seconds = {
             "e2e_request_latency_seconds": now - request.arrival,

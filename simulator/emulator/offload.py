@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.emulator.kv import Hit, KvCache
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.ring import Chain
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.step import Limits
@@ -124,13 +125,13 @@ class OffloadKv(KvCache):
         self._drafting = 1 + limits.speculative_tokens + limits.lookahead if limits.speculative_tokens else 0
         """Tokens that a step with drafts may need room for."""
         self._loading: set[int] = set()
-        self._deferred: deque[tuple[int, list[int]]] = deque()
+        self._deferred: deque[tuple[int, Chain]] = deque()
         """Blocks, and the number of steps that must have returned before they are free."""
         self._defers = False
         self._scheduled = self._returned = 0
         self._filling: set[Request] = set()
         """Their load is under way."""
-        self._orphans: dict[Request, list[int]] = {}
+        self._orphans: dict[Request, Chain] = {}
         """Blocks of those that ended meanwhile."""
         self._new: list[Transfer] = []
         self._later: list[Transfer] = []
@@ -160,7 +161,8 @@ class OffloadKv(KvCache):
         """
         whole = min(request.known, self._longest)
         kept = self._watermark if beside else 0
-        revived, held = self.pool.count_free(hit.blocks[0]), len(hit.blocks[0])
+        found = hit.blocks[0]
+        revived, held = self.pool.held_by_none(found), found.count
         if self._whole and -(-whole // self._size) - held + revived + kept > self.pool.free_count:
             return False
         total = hit.tokens + hit.external
@@ -170,9 +172,8 @@ class OffloadKv(KvCache):
         fresh = total // self._size - held
         if fresh + revived + kept > self.pool.free_count - reserved:
             return False
-        self.pool.hold(hit.blocks[0])
-        request.blocks = hit.blocks[0] + self.pool.take(fresh)
-        request.cached_blocks = held
+        request.blocks = self.pool.begin(found)
+        self.pool.extend(request.blocks, fresh)
         request.computed = total
         keys = request.hashes[held : held + fresh]
         self.host.load(keys)
@@ -238,7 +239,7 @@ class OffloadKv(KvCache):
         """A step has returned: blocks that it may have written to come free."""
         self._returned += 1
         while self._deferred and self._deferred[0][0] <= self._returned:
-            self.pool.release(reversed(self._deferred.popleft()[1]))
+            self.pool.free(self._deferred.popleft()[1])
 
     def free(self, request: Request) -> None:
         """Blocks that a step in flight or a load writes to come free when that is over."""
@@ -248,8 +249,7 @@ class OffloadKv(KvCache):
                 self._deferred.append((self._scheduled, request.blocks))
             else:
                 self._orphans[request] = request.blocks
-            request.blocks = []
-            request.cached_blocks = 0
+            request.blocks = Chain()
         super().free(request)
         self._arrived.discard(request)
         self._ready.discard(request)
@@ -298,4 +298,4 @@ class OffloadKv(KvCache):
         if transfer.request.finished is None:
             self._arrived.add(transfer.request)
         else:
-            self.pool.release(reversed(self._orphans.pop(transfer.request, [])))
+            self.pool.free(self._orphans.pop(transfer.request, Chain()))

@@ -11,8 +11,6 @@ class Owing:
         # What was counted with `ahead` and is not booked.
         self._owes = False
         self._level = self._peak = 0
-        self._late: list[list[int]] = []
-        """Blocks to be released before anything else happens."""
         self._spare: list[int] = []
         """Blocks taken for those that count ahead and have not drawn them."""
         self.lender: Callable[[], None] = lambda: None

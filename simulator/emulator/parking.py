@@ -230,7 +230,7 @@ class Parking:
         """It no longer runs, or is about to be changed from outside: it is brought up to date and awake no more."""
         if request.parked:
             self.update(request)
-            if not request.output:
+            if not request.produced:
                 request.created = None
             self._wake(request)
         self.awake.remove(request)
@@ -296,7 +296,7 @@ class Parking:
             if request.course is not None:
                 at = start - request.course.start + self._depth
                 brought = sum(request.course.gains[at : at + returned])
-            request.append(brought)
+            request.advance(brought)
         request.computed += scheduled * width - returned * width + brought
         request.placeholders += (scheduled - returned) * width
         if returned and request.chunk:
@@ -362,7 +362,7 @@ class Parking:
 
     def _ahead(self, request: Request) -> int:
         """In how many steps it goes on, whatever happens to its blocks."""
-        limits, done = self._limits, len(request.output)
+        limits, done = self._limits, request.produced
         ahead = min(request.ends - done - 2, limits.max_model_len - request.known - self._depth)
         if self._depth > 1:
             ahead = min(ahead, request.max_tokens - done - 2)
@@ -371,7 +371,7 @@ class Parking:
     def _chart(self, request: Request, number: int) -> int:
         """With drafts: its course from step `number` on; how many steps it is to the first walked through again."""
         limits, drafts = self._limits, self._drafts
-        if request.ends - len(request.output) < (self._depth + _WORTH) * self._width:
+        if request.ends - request.produced < (self._depth + _WORTH) * self._width:
             return 0
         if limits.window and request.computed < limits.window + drafts:
             return 0

@@ -1,12 +1,13 @@
 """One request as the scheduler sees it: known tokens, computed tokens, blocks."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
+from windtunnel.simulator.emulator.blocks import Hashes, Tokens, chain_hashes, salt_seed
+from windtunnel.simulator.emulator.ring import Chain
 
 if TYPE_CHECKING:
     from windtunnel.simulator.emulator.course import Course
@@ -21,7 +22,7 @@ FinishReason = Literal["stop", "length", "abort"]
 class Script(Protocol):
     """The tokens that the emulated model will produce for one request, the same on every ask."""
 
-    def tokens(self, start: int, stop: int) -> list[int]:
+    def tokens(self, start: int, stop: int) -> Sequence[int]:
         """Output tokens `start` to `stop - 1`."""
         ...
 
@@ -53,7 +54,6 @@ class Request:
         "beats",
         "block_size",
         "blocks",
-        "cached_blocks",
         "chunk",
         "computed",
         "course",
@@ -74,12 +74,12 @@ class Request:
         "max_tokens",
         "noted_from",
         "order",
-        "output",
         "parked",
         "placeholders",
         "preemptions",
         "prefilling",
         "priority",
+        "produced",
         "prompt_tokens",
         "proposes",
         "reason",
@@ -108,9 +108,9 @@ class Request:
         salt: str | None = None,
         priority: int = 0,
         arrival: int = 0,
-        hashes: list[int] | None = None,
+        hashes: Hashes | list[int] | None = None,
     ) -> None:
-        """`hashes`, where they are known: those that `chain_hashes` gives for the prompt's full blocks."""
+        """`hashes`, where they are known: those of `chain_hashes` for the prompt's full blocks; not to be changed."""
         self.key = key
         self.script = script
         self.accepts: Callable[[int, int], int] | None = getattr(script, "accepted", None)
@@ -138,10 +138,10 @@ class Request:
         """Draft tokens to be verified in the next step."""
         self.prefilling = False
         """Its last step did not reach the end of what was known, so it brings no token."""
-        self.output: list[int] = []
-        self.blocks: list[int] = []
-        self.cached_blocks = 0
-        """Leading blocks that the prefix cache knows."""
+        self.produced = 0
+        """Output tokens that have returned."""
+        self.blocks = Chain()
+        """Where all layers share one table."""
         self.preemptions = 0
         self.finished: FinishReason | None = None
         self.hit: int | None = None
@@ -179,19 +179,29 @@ class Request:
         """Output tokens that have been handed out, where they are handed out on demand."""
         self.block_size = block_size
         self.seed = salt_seed(salt)
-        self.hashes = chain_hashes(prompt, block_size, self.seed) if hashes is None else list(hashes)
+        if not isinstance(hashes, Hashes):
+            hashes = Hashes(chain_hashes(prompt, block_size, self.seed) if hashes is None else hashes)
+        self.hashes = hashes.shared()
         self._rest = prompt[len(self.hashes) * block_size :].tolist()
         """The prompt's tokens after its last full block."""
 
-    def append(self, count: int) -> list[int]:
-        """The next `count` output tokens return; blocks that became full have hashes then."""
-        done = len(self.output)
-        tokens = self.script.tokens(done, done + count)
-        self.output += tokens
+    @property
+    def output(self) -> Sequence[int]:
+        """The output tokens that have returned."""
+        return self.script.tokens(0, self.produced)
+
+    def append(self, count: int) -> Sequence[int]:
+        """The next `count` output tokens return."""
+        done = self.produced
+        self.advance(count)
+        return self.script.tokens(done, done + count)
+
+    def advance(self, count: int) -> None:
+        """The same where nobody asks which; blocks that became full have hashes then."""
+        self.produced += count
         self.known += count
         if self.known >= (len(self.hashes) + 1) * self.block_size:
             self._hash()
-        return tokens
 
     def _hash(self) -> None:
         """Hashes of the blocks that became full, and of more to come: one pass over many costs no more than one."""
@@ -203,7 +213,7 @@ class Request:
         ids = np.array(said, dtype=np.uint32)
         if done < prompt and self._rest:
             ids = np.concatenate((np.array(self._rest, dtype=np.uint32), ids))
-        self.hashes += chain_hashes(ids, size, self.hashes[-1] if self.hashes else self.seed)
+        self.hashes.own += chain_hashes(ids, size, self.hashes[-1] if self.hashes else self.seed)
 
     def foreseen(self, block: int) -> int | None:
         """Hash of a block that is not full yet; None where the request ends before."""
@@ -213,8 +223,8 @@ class Request:
 
     def accepted(self, drafted: int) -> int:
         """How many of the drafts for the next output tokens are accepted."""
-        return self.accepts(len(self.output), drafted) if self.accepts else 0
+        return self.accepts(self.produced, drafted) if self.accepts else 0
 
     def drafted(self, most: int) -> int:
         """How many drafts are made for the next output tokens."""
-        return self.proposes(len(self.output), most) if self.proposes else most
+        return self.proposes(self.produced, most) if self.proposes else most

@@ -1,36 +1,94 @@
-"""Runs of blocks, and the ring of free ones: the free queue of `RunPool`."""
+"""The free queue of `RunPool` is a ring of entries; what these are, and what a request holds of them."""
 
 
-class Run:
-    """Neighbouring blocks with the same holders; while free, one entry of the free queue, its last block in front."""
+class Entry:
+    """Blocks that leave the queue one after the other, the last first. Those of a plain entry cache nothing."""
 
-    __slots__ = ("after", "base", "before", "blocks", "found", "holders", "keys")
+    __slots__ = ("after", "before", "blocks")
 
-    def __init__(self, blocks: list[int], keys: list[int], holders: int, *, found: bool, base: int = 0) -> None:
+    def __init__(self, blocks: list[int]) -> None:
         self.blocks = blocks
+        self.before: Entry = NOWHERE
+        self.after: Entry = NOWHERE
+
+
+class Single(Entry):
+    """A block that is found by itself: of a window, or a recurrent state."""
+
+    __slots__ = ("holders", "key")
+
+    def __init__(self, block: int, key: int) -> None:
+        super().__init__([block])
+        self.key: int | None = key
+        """None: it is no longer findable."""
+        self.holders = 1
+
+
+class Run(Entry):
+    """Blocks that stand one behind another in a prompt and have the same holders."""
+
+    __slots__ = ("base", "found", "held", "keys")
+
+    def __init__(self, blocks: list[int], keys: list[int], base: int, held: "list[Chain]", *, found: bool) -> None:
+        super().__init__(blocks)
         self.keys = keys
-        """Of each block; empty for blocks without one."""
-        self.holders = holders
-        self.found = found
-        """A lookup of any of the keys finds this run's block and not one with the same tokens elsewhere."""
+        """Of each block."""
         self.base = base
-        """Place of its first block."""
-        self.before: Run = NOWHERE
-        self.after: Run = NOWHERE
+        """Place of its first block in the prompt."""
+        self.held = held
+        self.found = found
+        """A lookup of any of the keys finds this run and not one with the same tokens elsewhere."""
 
 
-NOWHERE: Run = Run.__new__(Run)
-"""Beside a run that is not in the queue. Itself would be a circle, which only the collector takes apart."""
+class Chain:
+    """What one request holds of full attention: blocks that are findable, in runs, and behind them those that are not.
+
+    The pool changes it.
+    """
+
+    __slots__ = ("bare", "cached", "runs")
+
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.cached = 0
+        """Blocks in these."""
+        self.bare: list[int] = []
+
+    def __len__(self) -> int:
+        return self.cached + len(self.bare)
+
+    @property
+    def numbers(self) -> list[int]:
+        """Which blocks they are, in order."""
+        return [*(block for run in self.runs for block in run.blocks), *self.bare]
 
 
-def link(left: Run, run: Run) -> None:
-    """Put a run behind `left` in the queue."""
+class Found:
+    """What a lookup knows of a prompt, in one group; nothing is held for it yet."""
+
+    __slots__ = ("blocks", "count", "runs")
+
+    def __init__(self, count: int, runs: list[Run] | None = None, blocks: list[int] | None = None) -> None:
+        self.count = count
+        """Blocks; the null block may stand in place of the first ones."""
+        self.runs: list[Run] = runs or []
+        """Where they are runs: these, as far as `count` reaches."""
+        self.blocks: list[int] = blocks or []
+        """Where they are found one by one: the last of them, those that are not null."""
+
+
+NOWHERE: Entry = Entry.__new__(Entry)
+"""Beside an entry that is not in the queue. Itself would be a circle, which only the collector takes apart."""
+
+
+def link(left: Entry, entry: Entry) -> None:
+    """Put an entry behind `left` in the queue."""
     right = left.after
-    left.after = right.before = run
-    run.before, run.after = left, right
+    left.after = right.before = entry
+    entry.before, entry.after = left, right
 
 
-def unlink(run: Run) -> None:
+def unlink(entry: Entry) -> None:
     """Take it out."""
-    run.before.after, run.after.before = run.after, run.before
-    run.before = run.after = NOWHERE
+    entry.before.after, entry.after.before = entry.after, entry.before
+    entry.before = entry.after = NOWHERE

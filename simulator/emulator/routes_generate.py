@@ -111,7 +111,7 @@ class Generator:
         finally:
             self.engine.abort(request)
             self._parsed(begun, "non_streaming")
-        return finish, self.tokenizer.decode(request.output)
+        return finish, self.tokenizer.decode(list(request.output))
 
     def _parsed(self, begun: Begun, mode: str) -> None:
         """A vLLM with a tool parser counts its looks: at each token of a stream, at a whole answer once."""
@@ -119,7 +119,7 @@ class Generator:
         if parsed is None or key.startswith("cmpl-"):
             return
         kind = "responses" if key.startswith("resp_") else "chat_completions"
-        looks, calls = len(begun.request.output), 0
+        looks, calls = begun.request.produced, 0
         if begun.call is not None:
             calls = sum(1 for text in begun.call.shown[:looks] if text)
         if mode == "non_streaming":

@@ -1,42 +1,34 @@
 """The block pool for long prompts: the same rules and the same order as `BlockPool`, at the cost of what is new.
 
-A next turn holds again, and frees again, thousands of blocks that came and went together before. Blocks that stand one
-behind another in a prompt and have the same holders are one run: it is held, freed and found as a whole, and evicted
-from its end. A run is cut where a prompt parts from it and put together again when all of it is freed at once.
+A next turn holds again, and frees again, thousands of blocks that came and went together before. Blocks of full
+attention that stand one behind another in a prompt and have the same holders are one run: it is found, held and freed
+as a whole, and evicted from its end. A run is cut where a prompt parts from it, and grows as long as one request alone
+holds it. What a request holds is a list of runs (`Chain`).
 
-`find` is for keys that are chained, where equal ones mean that everything before is equal too.
+Keys of runs are chained: where two prompts have equal ones, all before is equal, too, and they stand at the same place.
+Blocks that are found one by one (`Singles`) are in the same queue.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import repeat
 
-from windtunnel.simulator.emulator.owing import Owing
-from windtunnel.simulator.emulator.ring import Run, link, unlink
+from windtunnel.simulator.emulator.ring import Chain, Entry, Found, Run, Single, link, unlink
+from windtunnel.simulator.emulator.singles import Singles
 
-_SHORT = 64
-"""Windows hold fewer blocks. Longer stretches are of full attention, whose keys are chained: equal ends will do."""
+_SHORT = 256
+"""Blocks. Neighbours that are freed at once become one run where one of them is no longer."""
 
 
-class RunPool(Owing):
-    """`count` blocks, of which block 0 is the null block. Methods as in `BlockPool`."""
+class RunPool(Singles):
+    """`count` blocks, of which block 0 is the null block."""
 
     def __init__(self, count: int, *, caching: bool = True) -> None:
-        if count < 2:
-            raise ValueError("a pool needs the null block and at least one more")
-        self.count = count
-        self.caching = caching
-        self._first: dict[int, int] = {}
-        self._twins: dict[int, list[int]] = {}
-        self._run: list[Run | None] = [None] * count
-        """The run of each block that has a key."""
-        self._place = [0] * count
-        """Where it stands; in a run one behind the other."""
-        self._ring = Run([], [], 0, found=False)
-        self._ring.before = self._ring.after = self._ring
-        """The free queue is a ring of runs through this empty one; the next to be taken is behind it."""
-        link(self._ring, Run(list(range(count - 1, 0, -1)), [], 0, found=False))
-        super().__init__()
-        self._free = count - 1
+        super().__init__(count, caching=caching)
+        self._runs: dict[int, Run] = {}
+        """Key to the run that a lookup finds it in."""
+        self._others: dict[int, list[Run]] = {}
+        """Key to further runs that have a block of the same tokens, oldest first."""
 
     @property
     def usage(self) -> float:
@@ -46,230 +38,16 @@ class RunPool(Owing):
     @property
     def cached_blocks(self) -> int:
         self._pay()
-        return len(self._first) + sum(len(twins) for twins in self._twins.values())
-
-    def find(self, hashes: Sequence[int], most: int) -> list[int]:
-        """Blocks of the longest cached prefix of `hashes`, at most `most` of them."""
-        found: list[int] = []
-        if not self.caching:
-            return found
-        self._pay()
-        most = min(most, len(hashes))
-        while (at := len(found)) < most:
-            block = self._first.get(hashes[at])
-            if block is None:
-                break
-            run = self._run[block]
-            assert run is not None
-            if not run.found:
-                found.append(block)
-                continue
-            place = self._place[block] - run.base
-            keys, length = run.keys, min(len(run.blocks) - place, most - at)
-            if keys[place + length - 1] != hashes[at + length - 1]:
-                length = bisect_left(range(1, length), True, key=lambda n: keys[place + n] != hashes[at + n]) + 1
-            if place or length < len(run.blocks):
-                found += run.blocks[place : place + length]
-            elif found:
-                found += run.blocks
-            else:
-                found = run.blocks.copy()
-        return found
-
-    def get(self, key: int) -> int | None:
-        """The block that a lookup of this hash finds."""
-        return self.known().get(key)
-
-    def known(self) -> Mapping[int, int]:
-        """The block that a lookup of each hash finds."""
-        self._pay()
-        return self._first
-
-    def knows(self, key: int) -> bool:
-        """Whether a block may be found by this hash, one that is counted as taken too."""
-        return key in self._first
-
-    def key_of(self, block: int) -> int | None:
-        """The hash that finds a block."""
-        run = self._run[block]
-        return run.keys[self._place[block] - run.base] if run is not None and run.keys else None
-
-    def put(self, block: int, key: int) -> None:
-        """Make a block findable by this hash alone."""
-        if self.key_of(block) != key:
-            self.forget(block)
-            run = self._run[block]
-            self.cache([block], [key], holders=1 if run is None else run.holders)
-
-    def forget(self, block: int) -> None:
-        """A block is no longer findable."""
-        self._pay()
-        run = self._run[block]
-        if run is None or not run.keys:
-            return
-        if place := self._place[block] - run.base:
-            _, run = self._cut(run, place)
-        if len(run.blocks) > 1:
-            run, _ = self._cut(run, 1)
-        (key,) = run.keys
-        self._forget(block, key)
-        run.keys = []
-        if run.holders > 1:
-            self._run[block] = run
-
-    def count_free(self, blocks: Iterable[int]) -> int:
-        """How many of `blocks` have no holder and so sit in the free queue."""
-        whole, free, at = blocks if isinstance(blocks, list) else list(blocks), 0, 0
-        while at < len(whole):
-            run, length = self._stretch(whole, at)
-            if not run.holders:
-                free += length
-            at += length
-        return free
-
-    def hold(self, blocks: Iterable[int]) -> None:
-        """One more holder for each of `blocks`; those that were free leave the queue."""
-        self._pay()
-        whole, at = blocks if isinstance(blocks, list) else list(blocks), 0
-        while at < len(whole):
-            run, length = self._stretch(whole, at)
-            if place := self._place[whole[at]] - run.base:
-                _, run = self._cut(run, place)
-            if length < len(run.blocks):
-                run, _ = self._cut(run, length)
-            if not run.holders:
-                unlink(run)
-                self._free -= length
-            run.holders += 1
-            at += length
-
-    def take(self, wanted: int) -> list[int]:
-        """`wanted` blocks from the front of the free queue; what they cached is evicted."""
-        if wanted > self.free_count:
-            raise ValueError("the pool has fewer free blocks than were asked for")
-        self._pay()
-        self._free -= wanted
-        taken, first, twins, runs = list[int](), self._first, self._twins, self._run
-        while (left := wanted - len(taken)) > 0:
-            part = (run := self._ring.after).blocks[: -left - 1 : -1]
-            del run.blocks[-left:]
-            if run.keys:
-                for block, key in zip(part, run.keys[: -left - 1 : -1], strict=True):
-                    if key in twins:
-                        self._forget(block, key)
-                    else:
-                        runs[block] = None
-                        del first[key]
-                del run.keys[-left:]
-            if not run.blocks:
-                unlink(run)
-            taken += part
-        return taken
-
-    def release(self, blocks: Iterable[int]) -> None:
-        """One holder less for each, in the given order; callers pass a request's blocks last first."""
-        self.release_from_end(list(blocks)[::-1])
-
-    def release_from_end(self, order: list[int]) -> None:
-        """The same for a request's blocks as they stand, first first."""
-        self._pay()
-        runs, end = self._run, len(order)
-        bare: list[int] = []
-        freed: list[list[Run]] = []
-        """Neighbours that become one run, the last first."""
-        kept: Run | None = None
-        """The run behind the one that is looked at, if that was freed too."""
-        while end:
-            run = runs[order[end - 1]]
-            if run is None:
-                bare.append(order[end - 1])
-                end -= 1
-                continue
-            run = self._ending(run, order, end)
-            end -= len(run.blocks)
-            run.holders -= 1
-            if run.holders:
-                kept = None
-                continue
-            if not run.keys:
-                bare += run.blocks
-                runs[run.blocks[0]] = kept = None
-                continue
-            if kept is not None and run.found and kept.found:
-                freed[-1].append(run)
-            else:
-                freed.append([run])
-            kept = run
-        if bare:
-            self._free += len(bare)
-            link(self._ring, Run(bare[::-1], [], 0, found=False))
-        for neighbours in freed:
-            run = neighbours.pop()
-            while neighbours:
-                run = self._join(run, neighbours.pop())
-            self._free += len(run.blocks)
-            link(self._ring.before, run)
-
-    def cache(self, blocks: list[int], hashes: Sequence[int], at: int = 0, holders: int = 1) -> None:
-        """Make full blocks, which have no keys, findable by the hashes of their tokens.
-
-        `at`: place of the first one in its prompt.
-        """
-        if not self.caching:
-            return
-        twins, stop = self._twins, len(blocks)
-        there = list(map(self._first.setdefault, hashes, blocks))
-        if there == blocks:
-            self._enter(list(blocks), list(hashes), at, holders, found=True)
-            return
-        start = 0
-        while start < stop:
-            found, end = there[start] == blocks[start], start + 1
-            while end < stop and (there[end] == blocks[end]) == found:
-                end += 1
-            if not found:
-                for place in range(start, end):
-                    twins.setdefault(hashes[place], []).append(blocks[place])
-            self._enter(blocks[start:end], list(hashes[start:end]), at + start, holders, found=found)
-            start = end
-
-    def _enter(self, blocks: list[int], keys: list[int], base: int, holders: int, *, found: bool) -> None:
-        runs, places = self._run, self._place
-        run = Run(blocks, keys, holders, found=found, base=base)
-        for place, block in enumerate(blocks, base):
-            runs[block] = run
-            places[block] = place
-
-    # Blocks that come and go unnamed.
-
-    def release_later(self, blocks: list[int]) -> int:
-        """`release_from_end` where nobody looks at the queue yet; how many without a key are yet to be counted."""
-        runs = self._run
-        keyed = [block for block in blocks if (run := runs[block]) is not None and run.keys]
-        bare = len(blocks) - len(keyed)
-        if bare:
-            self._spare += [block for block in blocks if (run := runs[block]) is None or not run.keys]
-        if not keyed:
-            return bare
-        if any((run := runs[block]) is not None and run.holders != 1 for block in keyed):
-            self.release_from_end(keyed)
-        else:
-            self._free += len(keyed)
-            self._late.append(keyed)
-            self._owes = True
-        return bare
+        further = sum(map(len, self._twins.values())) + sum(map(len, self._others.values()))
+        return len(self._first) + len(self._runs) + further
 
     def _pay(self) -> None:
         self.lagging()
         if not self._owes:
             return
-        level, peak, late = self._level, self._peak, self._late
-        self._owes, self._level, self._peak, self._late = False, 0, 0, []
+        level, peak = self._level, self._peak
+        self._owes, self._level, self._peak = False, 0, 0
         self._free += level
-        for blocks in late:
-            # The queue is not so short that what is taken could be among these.
-            self._free -= len(blocks)
-            self.release_from_end(blocks)
         spare = self._spare
         if peak:
             spare += self.take(peak)
@@ -280,101 +58,246 @@ class RunPool(Owing):
             bare = spare[-back:]
             del spare[-back:]
             self._free += back
-            link(self._ring, Run(bare, [], 0, found=False))
+            link(self._ring, Entry(bare))
+
+    def find(self, keys: Sequence[int], most: int) -> Found:
+        """The longest cached prefix of a prompt with these keys, at most `most` blocks."""
+        found = Found(0)
+        if not self.caching:
+            return found
+        self._pay()
+        known, runs, at, most = self._runs, found.runs, 0, min(most, len(keys))
+        part = 0
+        """So much of the last run is the prompt's, where that is not all of it."""
+        while at < most and (run := known.get(keys[at])) is not None:
+            if part:
+                runs[-1], _ = self._cut(runs[-1], part)
+            if at > run.base:
+                _, run = self._cut(run, at - run.base)
+            length = self._alike(run, keys, at, most)
+            part = length if length < len(run.blocks) else 0
+            runs.append(run)
+            at += length
+        found.count = at
+        return found
+
+    def knows(self, key: int) -> bool:
+        """Whether a run may be found by this key, one that is counted as taken too."""
+        return key in self._runs
+
+    def held_by_none(self, found: Found) -> int:
+        """How many of the blocks found have no holder and so sit in the free queue."""
+        free, left = 0, found.count
+        for run in found.runs:
+            length = min(len(run.blocks), left)
+            left -= length
+            if not run.held:
+                free += length
+        return free
+
+    def begin(self, found: Found) -> Chain:
+        """What a request holds at first: that which was found."""
+        chain, left = Chain(), found.count
+        chain.cached = left
+        for whole in found.runs:
+            if not left:
+                break
+            run = whole if left >= len(whole.blocks) else self._cut(whole, left)[0]
+            left -= len(run.blocks)
+            if not run.held:
+                unlink(run)
+                self._free -= len(run.blocks)
+            run.held.append(chain)
+            chain.runs.append(run)
+        return chain
+
+    def extend(self, chain: Chain, wanted: int) -> None:
+        """Take more blocks for a request."""
+        if wanted > 0:
+            chain.bare += self.take(wanted)
+
+    def cache(self, chain: Chain, keys: Sequence[int]) -> None:
+        """The first of a request's blocks that were not findable are now, by these keys."""
+        if not self.caching or not keys:
+            return
+        blocks, base, last = chain.bare[: len(keys)], chain.cached, chain.runs[-1] if chain.runs else None
+        del chain.bare[: len(keys)]
+        chain.cached += len(keys)
+        alone = last is not None and last.found and len(last.held) == 1
+        run = last if alone and last is not None else Run([], [], base, [chain], found=True)
+        there = list(map(self._runs.setdefault, keys, repeat(run)))
+        if there.count(run) < len(keys):
+            self._cache_twins(chain, blocks, keys, [one is run for one in there])
+            return
+        run.blocks += blocks
+        run.keys += keys
+        if run is not last:
+            chain.runs.append(run)
+
+    def _cache_twins(self, chain: Chain, blocks: list[int], keys: Sequence[int], found: list[bool]) -> None:
+        """The same where others have some of the tokens, too."""
+        place, start = chain.cached - len(keys), 0
+        while start < len(keys):
+            stop = next((at for at in range(start + 1, len(keys)) if found[at] != found[start]), len(keys))
+            run = Run(blocks[start:stop], list(keys[start:stop]), place + start, [chain], found=found[start])
+            if run.found:
+                self._runs.update(dict.fromkeys(run.keys, run))
+            else:
+                for key in run.keys:
+                    self._others.setdefault(key, []).append(run)
+            chain.runs.append(run)
+            start = stop
+
+    def free(self, chain: Chain) -> None:
+        """A request holds nothing any more; its last blocks are the first to go."""
+        self._pay()
+        if chain.bare:
+            self._free += len(chain.bare)
+            link(self._ring, Entry(chain.bare))
+        behind: Run | None = None
+        """The one behind the one that is looked at, if that was freed too."""
+        for run in reversed(chain.runs):
+            run.held.remove(chain)
+            if run.held:
+                behind = None
+                continue
+            self._free += len(run.blocks)
+            if behind is not None and run.found and behind.found:
+                behind = self._freed(run, behind)
+            else:
+                link(self._ring.before, run)
+                behind = run
+        chain.runs, chain.bare, chain.cached = [], [], 0
+
+    def take(self, wanted: int) -> list[int]:
+        """`wanted` blocks from the front of the free queue; what they cached is evicted."""
+        if wanted > self.free_count:
+            raise ValueError("the pool has fewer free blocks than were asked for")
+        self._pay()
+        self._free -= wanted
+        taken, ring = list[int](), self._ring
+        while (left := wanted - len(taken)) > 0:
+            entry = ring.after
+            blocks = entry.blocks
+            if isinstance(entry, Run):
+                self._evict(entry, entry.keys[: -left - 1 : -1])
+                del entry.keys[-left:]
+            elif isinstance(entry, Single):
+                assert entry.key is not None
+                self._drop(blocks[0], entry.key)
+                del self._singles[blocks[0]]
+            taken += blocks[: -left - 1 : -1]
+            del blocks[-left:]
+            if not blocks:
+                unlink(entry)
+        return taken
 
     def reset(self) -> bool:
         """Forget everything cached; refused while any block is held."""
         if self.free_count != self.count - 1:
             return False
         order = self.free_order()[::-1]
-        self._first.clear()
-        self._twins.clear()
-        self._run = [None] * self.count
+        for known in (self._runs, self._others, self._first, self._twins, self._singles):
+            known.clear()
         self._ring.before = self._ring.after = self._ring
-        link(self._ring, Run(order, [], 0, found=False))
+        link(self._ring, Entry(order))
         return True
 
     def free_order(self) -> list[int]:
         """The free queue, front first."""
+        return [block for block, _, _ in self.queue()]
+
+    def queue(self) -> list[tuple[int, int | None, bool]]:
+        """The same with each block's key, and whether a lookup finds this block by it."""
         self._pay()
-        order, run = list[int](), self._ring
-        while (run := run.after) is not self._ring:
-            order += reversed(run.blocks)
-        return order
+        told, entry = list[tuple[int, int | None, bool]](), self._ring
+        while (entry := entry.after) is not self._ring:
+            if isinstance(entry, Run):
+                pairs = zip(entry.blocks, entry.keys, strict=True)
+                told += reversed([(block, key, self._runs[key] is entry) for block, key in pairs])
+            elif isinstance(entry, Single) and (key := entry.key) is not None:
+                told += [(block, key, self._first[key] == block) for block in entry.blocks]
+            else:
+                told += [(block, None, False) for block in reversed(entry.blocks)]
+        return told
 
-    def _stretch(self, blocks: list[int], at: int) -> tuple[Run, int]:
-        """The run of the block at `at`, and how many blocks from there on are neighbours in it."""
-        run = self._run[blocks[at]]
-        assert run is not None
-        held, place = run.blocks, self._place[blocks[at]] - run.base
-        length = min(len(held) - place, len(blocks) - at)
-        if run.found and length > _SHORT and held[place + length - 1] == blocks[at + length - 1]:
-            return run, length
-        if held[place : place + length] != blocks[at : at + length]:
-            length = next(n for n in range(1, length + 1) if held[place + n] != blocks[at + n])
-        return run, length
-
-    def _ending(self, run: Run, blocks: list[int], end: int) -> Run:
-        """The part of a held run that ends with the last of `blocks[:end]` and whose blocks are all among them."""
-        stop = self._place[blocks[end - 1]] - run.base + 1
-        if stop < len(run.blocks):
-            run, _ = self._cut(run, stop)
-        length = min(stop, end)
-        if run.found and length > _SHORT and run.blocks[stop - length] == blocks[end - length]:
-            return self._cut(run, stop - length)[1] if length < stop else run
-        if run.blocks[stop - length :] != blocks[end - length : end]:
-            length = next(n for n in range(1, length + 1) if run.blocks[-n - 1] != blocks[end - n - 1])
-        return self._cut(run, stop - length)[1] if length < stop else run
+    def _alike(self, run: Run, keys: Sequence[int], at: int, most: int) -> int:
+        """How much of a run a lookup of the keys from `at` on finds: at least its first block."""
+        there, length = run.keys, min(len(run.keys), most - at)
+        if not run.found:
+            known = self._runs
+            return next((n for n in range(1, length) if known.get(keys[at + n]) is not run), length)
+        if there[length - 1] == keys[at + length - 1]:
+            return length
+        return bisect_left(range(1, length), True, key=lambda n: there[n] != keys[at + n]) + 1
 
     def _cut(self, run: Run, length: int) -> tuple[Run, Run]:
         """A run becomes two, its first `length` blocks and the rest, which is in front in the queue.
 
         The longer one stays the same object.
         """
-        blocks, keys, runs = run.blocks, run.keys, self._run
+        blocks, keys = run.blocks, run.keys
         if 2 * length < len(blocks):
-            head = Run(blocks[:length], keys[:length], run.holders, found=run.found, base=run.base)
+            part = Run(blocks[:length], keys[:length], run.base, run.held.copy(), found=run.found)
             del blocks[:length], keys[:length]
             run.base += length
-            for block in head.blocks:
-                runs[block] = head
-            if not run.holders:
-                link(run, head)
-            return head, run
-        rest = Run(blocks[length:], keys[length:], run.holders, found=run.found, base=run.base + length)
-        del blocks[length:], keys[length:]
-        for block in rest.blocks:
-            runs[block] = rest
-        if not run.holders:
-            link(run.before, rest)
-        return run, rest
+            pair = part, run
+        else:
+            part = Run(blocks[length:], keys[length:], run.base + length, run.held.copy(), found=run.found)
+            del blocks[length:], keys[length:]
+            pair = run, part
+        self._point(part.keys, run, part)
+        for chain in run.held:
+            at = chain.runs.index(run)
+            chain.runs[at : at + 1] = pair
+        if not run.held:
+            link(run if pair[0] is part else run.before, part)
+        return pair
 
-    def _join(self, run: Run, rest: Run) -> Run:
-        """A run and what follows it become one, and the longer one is it; neither is in the queue."""
-        runs, place = self._run, run.base + len(run.blocks)
-        if rest.base != place:
-            for at, block in enumerate(rest.blocks, place):
-                self._place[block] = at
-        elif len(rest.blocks) > len(run.blocks):
-            for block in run.blocks:
-                runs[block] = rest
-            rest.blocks[:0], rest.keys[:0], rest.base = run.blocks, run.keys, run.base
-            return rest
-        for block in rest.blocks:
-            runs[block] = run
-        run.blocks += rest.blocks
-        run.keys += rest.keys
+    def _freed(self, run: Run, behind: Run) -> Run:
+        """A run joins the queue and the last one in it, which is what follows it; the end of the queue then."""
+        if min(len(run.blocks), len(behind.blocks)) > _SHORT:
+            link(self._ring.before, run)
+            return run
+        if len(behind.blocks) > len(run.blocks):
+            self._point(run.keys, run, behind)
+            behind.blocks[:0], behind.keys[:0], behind.base = run.blocks, run.keys, run.base
+            return behind
+        self._point(behind.keys, behind, run)
+        run.blocks += behind.blocks
+        run.keys += behind.keys
+        unlink(behind)
+        link(self._ring.before, run)
         return run
 
-    def _forget(self, block: int, key: int) -> None:
-        self._run[block] = None
-        twins = self._twins.get(key)
-        if self._first[key] != block:
-            assert twins is not None
-            twins.remove(block)
-        elif twins:
-            self._first[key] = twins.pop(0)
-        else:
-            del self._first[key]
-        if twins is not None and not twins:
-            del self._twins[key]
+    def _point(self, keys: list[int], old: Run, new: Run) -> None:
+        """These keys were those of one run and are another one's now."""
+        known, others = self._runs, self._others
+        if old.found:
+            known.update(dict.fromkeys(keys, new))
+            return
+        for key in keys:
+            if known[key] is old:
+                known[key] = new
+            else:
+                twins = others[key]
+                twins[twins.index(old)] = new
+
+    def _evict(self, run: Run, keys: list[int]) -> None:
+        """These of a run's keys are no longer known."""
+        known, others = self._runs, self._others
+        if run.found and (not others or others.keys().isdisjoint(keys)):
+            for key in keys:
+                del known[key]
+            return
+        for key in keys:
+            twins = others.get(key)
+            if known[key] is not run:
+                assert twins is not None
+                twins.remove(run)
+            elif twins:
+                known[key] = twins.pop(0)
+            else:
+                del known[key]
+            if twins is not None and not twins:
+                del others[key]

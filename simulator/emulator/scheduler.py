@@ -7,6 +7,7 @@ undisturbed are only counted. Rules are those of vLLM 0.32 (v1/core/sched); each
 
 from bisect import insort
 from collections import deque
+from collections.abc import Sequence
 
 from windtunnel.simulator.emulator.kv import Hit
 from windtunnel.simulator.emulator.kv_grouped import cache_of
@@ -114,19 +115,24 @@ class Scheduler:
             if request.parked and parking is not None and drafts < 0:
                 parking.offer(request, step.number)
                 continue
-            first = not request.output
+            first = not request.produced
             # Output that was in flight when its request was preempted is still delivered; the bookkeeping began anew.
             current = preemptions == request.preemptions
             accepted = self._verify(step, request, drafts, current=current) if drafts else 0
-            tokens = request.append(min(1 + accepted, request.ends - len(request.output)))
+            brought = min(1 + accepted, request.ends - request.produced)
+            tokens: Sequence[int] = ()
+            if parking is None:
+                tokens = request.append(brought)
+            else:
+                request.advance(brought)
             if current:
-                request.placeholders -= len(tokens)
+                request.placeholders -= brought
                 if self.asynchronous and request.rhythm is None:
                     self.kv.cache(request, request.computed - request.placeholders)
             if first:
                 held = min(self.kv.cached(request), request.prompt_tokens)
                 request.created = max(0, held - (request.hit or 0))
-            if len(request.output) >= request.ends:
+            if request.produced >= request.ends:
                 request.finished = request.reason
                 finished = True
                 if not current:
@@ -135,8 +141,8 @@ class Scheduler:
                 if current and self.parking is not None:
                     self.parking.leave(request)
             outputs.append(Output(request, tokens, request.finished, first))
-            if self.parking is not None:
-                request.got.append((step.number, step.number + 1, [len(tokens)]))
+            if parking is not None:
+                request.got.append((step.number, step.number + 1, [brought]))
         if finished:
             self.running = [request for request in self.running if request.finished is None]
         if self.limits.speculative_tokens and not self.asynchronous:

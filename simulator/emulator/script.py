@@ -131,8 +131,8 @@ class Unread:
         rest = prompt[len(hashes) * block_size :].tolist()
         self._first = hash((hashes[-1] if hashes else 0, *rest)) & 0x7FFF_FFFF
 
-    def tokens(self, start: int, stop: int) -> list[int]:
-        return list(range(self._first + start, self._first + stop))
+    def tokens(self, start: int, stop: int) -> Sequence[int]:
+        return range(self._first + start, self._first + stop)
 
     def first(self, count: int) -> Tokens:
         return np.arange(self._first, self._first + count, dtype=np.uint32)

@@ -1,5 +1,6 @@
 """What the scheduler's decisions are made of: the limits, one step, what it returned, the totals."""
 
+from collections.abc import Sequence
 from math import gcd
 
 from msgspec import Struct, field
@@ -146,7 +147,7 @@ class Output(Struct, frozen=True):
     """What one step returned for one request."""
 
     request: Request
-    tokens: list[int]
+    tokens: Sequence[int]
     finished: FinishReason | None
     first: bool
 

@@ -71,7 +71,7 @@ class Pieces:
             seen = self._seen[token] = _json(text)[1:-1]
         return seen
 
-    def of(self, tokens: list[int]) -> bytes:
+    def of(self, tokens: Sequence[int]) -> bytes:
         if len(tokens) == 1:
             return self[tokens[0]]
         return b"".join([self[token] for token in tokens])

@@ -113,7 +113,7 @@ def messages_body(begun: Begun, model: str, finished: FinishReason, text: str, *
         "content": [content],
         "model": model,
         "stop_reason": stop_reason(finished, call),
-        "usage": messages_usage(request, len(request.output), details=details),
+        "usage": messages_usage(request, request.produced, details=details),
     }
 
 

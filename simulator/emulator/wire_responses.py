@@ -175,7 +175,7 @@ def finished_body(blank: Body, request: Request, items: list[Body]) -> Body:
         "incomplete_details": {"reason": "max_output_tokens"} if short else None,
         "output": items,
         "status": "incomplete" if short else "completed",
-        "usage": responses_usage(request, len(request.output)),
+        "usage": responses_usage(request, request.produced),
     }
 
 

@@ -25,7 +25,7 @@ from windtunnel.simulator.emulator.ask import (
     completion_prompt,
     output_limits,
 )
-from windtunnel.simulator.emulator.blocks import Tokens, chain_hashes, salt_seed
+from windtunnel.simulator.emulator.blocks import Hashes, Tokens, chain_hashes, salt_seed
 from windtunnel.simulator.emulator.flags import Settings
 from windtunnel.simulator.emulator.script import hasher
 from windtunnel.simulator.emulator.template import Renderer
@@ -41,8 +41,8 @@ class Wanted(Struct, frozen=True):
     ask: Ask
     prompt: Tokens
     """Valid until the thread's next request is read."""
-    hashes: list[int]
-    """Of the prompt's full blocks; like it, valid until the thread's next request is read."""
+    hashes: Hashes
+    """Of the prompt's full blocks."""
     digest: bytes | None
     """What `hasher` says of the prompt; None where it was not kept."""
     most: int
@@ -90,13 +90,14 @@ class _Thread:
                 digest.update(part)
                 self.digests.append(digest)
 
-    def rehash(self, same: int, block_size: int) -> list[int]:
+    def rehash(self, same: int, block_size: int) -> Hashes:
         """Hashes of the whole prompt, of which the first `same` tokens are those of the one before."""
-        del self.hashes[same // block_size :]
+        if same // block_size < len(self.hashes):
+            self.hashes = self.hashes[: same // block_size]  # another list: requests hold the longer one
         kept = len(self.hashes)
         parent = self.hashes[-1] if kept else salt_seed(self.salt)
         self.hashes += chain_hashes(self.ids[kept * block_size : self.size], block_size, parent)
-        return self.hashes
+        return Hashes(self.hashes)
 
 
 class Bodies:
@@ -159,7 +160,7 @@ class Bodies:
         self._remember(held)
         return self._wanted(ask, prompt, held.rehash(same, self.block_size), None)
 
-    def _wanted(self, ask: Ask, prompt: Tokens, hashes: list[int], digest: bytes | None) -> Wanted:
+    def _wanted(self, ask: Ask, prompt: Tokens, hashes: Hashes, digest: bytes | None) -> Wanted:
         most, least = output_limits(ask, len(prompt), self._settings)
         return Wanted(ask, prompt, hashes, digest, most, least)
 

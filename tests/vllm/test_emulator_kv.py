@@ -223,7 +223,7 @@ def play(given: dict[str, Any]) -> tuple[dict[str, Any], Counter[str]]:
                 scheduler.pool.free_order(),
                 [counters.drafts, counters.draft_tokens, counters.accepted_tokens]
                 + (counters.accepted_per_position or [0] * config["drafts"]),
-                [[r.key, [table.blocks[:] for table in kv.tables(r)]] for r in scheduler.running],
+                [[r.key, kv.tables(r)] for r in scheduler.running],
                 scheduler.pool.usage,
             ]
         )

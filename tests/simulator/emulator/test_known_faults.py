@@ -87,7 +87,7 @@ def test_eviction_takes_what_was_used_longest_ago_not_what_came_first() -> None:
     turn(s)
     s.add(ask("d", prompts["d"], 1))
     turn(s)
-    assert {key: len(s.pool.find(ask(key, prompts[key]).hashes, 3)) for key in "abcd"} == {
+    assert {key: s.pool.find(ask(key, prompts[key]).hashes, 3).count for key in "abcd"} == {
         "a": 3,
         "b": 0,
         "c": 3,

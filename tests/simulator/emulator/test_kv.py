@@ -46,7 +46,7 @@ def finish(engine: Scheduler) -> None:
 
 def held(engine: Scheduler, request: Request) -> list[list[int]]:
     assert isinstance(engine.kv, GroupedKv)
-    return [table.blocks for table in engine.kv.tables(request)]
+    return engine.kv.tables(request)
 
 
 def test_one_group_of_full_attention_gets_the_plain_cache() -> None:

@@ -150,10 +150,7 @@ def state(core: Core, asks: list[tuple[int, Request]]) -> dict[str, Any]:
     return {
         "counters": core.scheduler.counters,
         # Which of the blocks without a key is which does not matter, and no number either.
-        "order": [
-            None if (key := pool.key_of(block)) is None else (key, pool.get(key) == block)
-            for block in pool.free_order()
-        ],
+        "order": [None if key is None else (key, found) for _, key, found in pool.queue()],
         "cached": pool.cached_blocks,
         "requests": [(r.hit, r.created, r.preemptions, r.finished, r.scheduled_at) for _, r in asks],
     }

@@ -14,7 +14,7 @@ def test_the_last_running_request_is_preempted_and_nothing_is_admitted_in_that_s
     s.add(ask("c", 2))
     assert turn(s) == {"a": 1}
     assert [r.key for r in s.waiting] == ["b", "c"]
-    assert (b.computed, b.preemptions, b.blocks) == (0, 1, [])
+    assert (b.computed, b.preemptions, b.blocks.numbers) == (0, 1, [])
     assert len(b.output) == 2
     assert s.counters.preemptions == 1
     # Now b's 13 tokens need 4 blocks, 3 of them hits that sit in the free queue; 2 are free: it waits, and c behind it.

@@ -113,5 +113,5 @@ def test_blocks_are_evicted_oldest_first_across_requests() -> None:
     turn(s)
     s.add(ask("c", list(range(200, 216)), 1))
     turn(s)
-    assert len(s.pool.find(ask("a", a).hashes, 3)) == 1
-    assert len(s.pool.find(ask("b", b).hashes, 3)) == 3
+    assert s.pool.find(ask("a", a).hashes, 3).count == 1
+    assert s.pool.find(ask("b", b).hashes, 3).count == 3

@@ -260,7 +260,7 @@ def test_preemption_forgets_drafts_and_what_is_computed() -> None:
     assert turn(s) == {"a": 8, "b": 7}
     # Five blocks: a takes the last for tokens 9 to 12; b's 8 to 11 need a third that is not there.
     assert turn(s) == {"a": 4}
-    assert (b.drafts, b.computed, b.placeholders, b.preemptions, b.blocks) == (0, 0, 0, 1, [])
+    assert (b.drafts, b.computed, b.placeholders, b.preemptions, b.blocks.numbers) == (0, 0, 0, 1, [])
     assert s.counters.drafts == 1
 
 
