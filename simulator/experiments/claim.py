@@ -58,8 +58,10 @@ def mark(path: Path, work: Mapping[str, Any], *, by: str) -> bool:
         # Whole or not at all: what a kill left of it would lock the work out of its own folder.
         partial.write_bytes(msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")
         partial.replace(path)
-    except (OSError, msgspec.DecodeError) as error:
-        raise UsageError(f"{path}: {error}; give --out another folder") from error
+    except OSError as error:
+        raise UsageError(f"cannot use {folder} ({error.strerror}); give --out another folder") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{path} is damaged ({error}); give --out another folder") from error
     return True
 
 

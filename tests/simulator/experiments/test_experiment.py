@@ -241,6 +241,14 @@ def test_a_folder_of_something_else_is_refused(plan, made, tmp_path):
     (tmp_path / "full" / "x").write_text("")
     with pytest.raises(UsageError, match="is not empty and holds no experiment"):
         Experiment.open(plan, tmp_path / "full", talk=print)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        UsageError, match=rf"^cannot use {tmp_path}/file \(Not a directory\); give --out another folder$"
+    ):
+        Experiment.open(plan, tmp_path / "file", talk=print)
+    (tmp_path / "out" / "experiment.json").write_text("{")
+    with pytest.raises(UsageError, match=r"experiment\.json is damaged \(.*\); give --out another folder$"):
+        Experiment.open(plan, tmp_path / "out", talk=print)
 
 
 def test_the_same_plan_has_the_same_folder_whatever_its_budget(plan):
