@@ -6,6 +6,7 @@ as exact as the planned token counts.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 
 from msgspec import Struct
 
@@ -24,18 +25,18 @@ class _Node:
 
     __slots__ = ("child", "more", "piece")
 
-    def __init__(self) -> None:
-        self.piece: Piece | None = None
-        self.child: _Node | None = None
+    def __init__(self, piece: Piece | None = None, child: "_Node | None" = None) -> None:
+        self.piece = piece
+        self.child = child
         self.more: dict[Piece, _Node] | None = None
 
     def get(self, piece: Piece) -> "_Node | None":
-        if self.piece == piece:
+        if self.piece is piece or self.piece == piece:
             return self.child
         return None if self.more is None else self.more.get(piece)
 
-    def add(self, piece: Piece) -> "_Node":
-        node = _Node()
+    def add(self, piece: Piece, node: "_Node") -> "_Node":
+        """`node` follows by this piece, by which nothing followed so far."""
         if self.piece is None:
             self.piece, self.child = piece, node
         elif self.more is None:
@@ -100,7 +101,7 @@ class PrefixIndex:
         node = trail.nodes[-1] if trail.nodes else self._root
         for piece in pieces:
             if piece.tokens > 0:
-                node = node.get(piece) or node.add(piece)
+                node = node.get(piece) or node.add(piece, _Node())
 
     def drop(self, trail: Trail) -> None:
         """The session is over: what only its own tag leads to can never be matched again."""
@@ -113,21 +114,41 @@ class PrefixIndex:
         trail.tokens.clear()
 
     def _extend(self, trail: Trail, added: Sequence[Piece], tokens: int) -> int:
-        node = trail.nodes[-1] if trail.nodes else self._root
-        exact, matching = tokens, True
+        """Tokens of the prompt, of which there are `tokens` so far, that were sent before."""
+        nodes = trail.nodes
+        node = nodes[-1] if nodes else self._root
+        exact = tokens
+        known = 0
         for piece in added:
             found = node.get(piece)
-            if matching:
-                exact += piece.tokens if found is not None else _shared(node, piece)
-                matching = found is not None
-            node = found if found is not None else node.add(piece)
-            tokens += piece.tokens
-            trail.nodes.append(node)
-            trail.pieces.append(piece)
-            trail.tokens.append(tokens)
+            if found is None:
+                exact += _shared(node, piece)
+                break
+            exact += piece.tokens
+            nodes.append(found)
+            node = found
+            known += 1
+        if known < len(added):
+            nodes += _grown(node, added[known:])
+        trail.pieces += added
+        trail.tokens += [tokens + more for more in accumulate([piece.tokens for piece in added])]
         return exact
+
+
+def _grown(node: _Node, pieces: Sequence[Piece]) -> list[_Node]:
+    """New places behind `node`, which does not know the first of these pieces; after each of them."""
+    last = _Node()
+    grown = [last]
+    for piece in reversed(pieces[1:]):
+        last = _Node(piece, last)
+        grown.append(last)
+    grown.reverse()
+    node.add(pieces[0], last)
+    return grown
 
 
 def _shared(node: _Node, piece: Piece) -> int:
     """Tokens of a new piece that an earlier, shorter or longer, piece of the same key has too."""
+    if node.piece is None and node.more is None:
+        return 0
     return max((min(other.tokens, piece.tokens) for other in node.pieces() if other.key == piece.key), default=0)

@@ -1,6 +1,6 @@
 """What one replay of a trace will do: which calls, in which order, after which waits.
 
-Built once per session from the trace, the dials and a seeded generator; the state machine only reads it.
+Built from the trace and the dials once, and for each session with a seeded generator; the state machine only reads it.
 """
 
 from collections import defaultdict
@@ -99,43 +99,62 @@ def make_plan(
     usual: UsualTimes | None = None,
     tokens: Sequence[int] | None = None,
 ) -> Plan:
-    """The replay of `trace`; `spread` (default: the policy's start) picks the start point from `rng`.
+    """One replay of `trace`, as a `Planner` plans it."""
+    return Planner(trace, policy, usual=usual, tokens=tokens).plan(rng, spread)
 
-    Give `usual` (of all traces) and `tokens` (`call_tokens`) where plans are made during a run: both are worked out
-    from the trace otherwise.
-    """
-    usual = usual_times([trace]) if usual is None else usual
-    by_thread: dict[int, list[int]] = defaultdict(list)
-    for call in trace.calls:
-        by_thread[call.thread].append(call.id)
-    first = 0
-    if policy.start == "spread" if spread is None else spread:
-        low, high = SPREAD
-        first = int(len(by_thread[0]) * (low + (high - low) * float(rng.random())))
-    order, spawned = _threads_to_run(trace, by_thread, first)
-    waits, filled = _planned_waits(trace, policy, usual, order, first)
-    joins = {
-        call: frozenset(t for t in trace.calls[call].joins if 0 <= t < len(order) and order[t])
-        for calls in order
-        for call in calls
-        if trace.calls[call].joins
-    }
-    joins = {call: threads for call, threads in joins.items() if threads}
-    roots, spawns, joins = _untangle(order, spawned, joins)
-    tokens = call_tokens(trace) if tokens is None else tokens
-    total = sum(tokens) or 1
-    return Plan(
-        trace=trace,
-        order=order,
-        waits=waits,
-        joins=joins,
-        spawns=spawns,
-        roots=roots,
-        shares={call: tokens[call] / total for calls in order for call in calls},
-        turns_total=len(by_thread[0]),
-        first_turn=first,
-        filled_waits=filled,
-    )
+
+class Planner:
+    """Plans the replays of one trace; what they have in common is worked out once."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        policy: Policy,
+        *,
+        usual: UsualTimes | None = None,
+        tokens: Sequence[int] | None = None,
+    ) -> None:
+        """`usual` (of all traces) and `tokens` (`call_tokens`) are worked out from the trace where they are missing."""
+        self._trace = trace
+        self._policy = policy
+        self._by_thread: dict[int, list[int]] = defaultdict(list)
+        for call in trace.calls:
+            self._by_thread[call.thread].append(call.id)
+        self._gaps = _planned_gaps(trace, policy, usual_times([trace]) if usual is None else usual, self._by_thread)
+        self._tokens = call_tokens(trace) if tokens is None else tokens
+        self._total = sum(self._tokens) or 1
+
+    def plan(self, rng: Uniform, spread: bool | None = None) -> Plan:
+        """`spread` (default: the policy's start) picks the start point from `rng`."""
+        trace, main = self._trace, self._by_thread[0]
+        first = 0
+        if self._policy.start == "spread" if spread is None else spread:
+            low, high = SPREAD
+            first = int(len(main) * (low + (high - low) * float(rng.random())))
+        order, spawned = _threads_to_run(trace, self._by_thread, first)
+        calls = [call for thread in order for call in thread]
+        waited = [call for call in calls if call in self._gaps]
+        if first and waited and waited[0] == main[first]:
+            del waited[0]  # the session enters at this call
+        joins = {
+            call: frozenset(t for t in trace.calls[call].joins if 0 <= t < len(order) and order[t])
+            for call in calls
+            if trace.calls[call].joins
+        }
+        joins = {call: threads for call, threads in joins.items() if threads}
+        roots, spawns, joins = _untangle(order, spawned, joins)
+        return Plan(
+            trace=trace,
+            order=order,
+            waits={call: gap.waits for call in waited if (gap := self._gaps[call]).waits},
+            joins=joins,
+            spawns=spawns,
+            roots=roots,
+            shares={call: self._tokens[call] / self._total for call in calls},
+            turns_total=len(main),
+            first_turn=first,
+            filled_waits=sum([self._gaps[call].filled for call in waited]),
+        )
 
 
 def _threads_to_run(
@@ -170,9 +189,16 @@ def _threads_to_run(
     return tuple(order), {t: c for t, c in spawned.items() if order[t]}
 
 
-def _planned_waits(
-    trace: Trace, policy: Policy, usual: UsualTimes, order: tuple[tuple[int, ...], ...], first: int
-) -> tuple[dict[int, tuple[PlannedWait, ...]], int]:
+class _Gap(Struct, frozen=True):
+    """What comes before a call."""
+
+    waits: tuple[PlannedWait, ...]
+    filled: int
+    """How many of the recorded waits had no length."""
+
+
+def _planned_gaps(trace: Trace, policy: Policy, usual: UsualTimes, by_thread: dict[int, list[int]]) -> dict[int, _Gap]:
+    """By call; those without waits are absent."""
     recorded: dict[int, list[Wait]] = defaultdict(list)
     for wait in trace.waits:
         recorded[wait.before].append(wait)
@@ -182,25 +208,21 @@ def _planned_waits(
             if run.start_s is not None and run.end_s is not None:
                 known = tool_seconds[run.call]
                 known[run.name] = max(known.get(run.name, 0.0), run.end_s - run.start_s)
-    out: dict[int, tuple[PlannedWait, ...]] = {}
-    filled = 0
-    for thread, calls in enumerate(order):
+    out: dict[int, _Gap] = {}
+    for thread, calls in by_thread.items():
         previous: int | None = None
         for call in calls:
             gap = recorded.get(call, [])
-            if previous is None and thread == 0 and first:
-                gap = []  # the session enters at this call
-            elif previous is None and thread and not gap and trace.threads[thread].spawn_delay_s > 0:
+            if previous is None and thread and not gap and trace.threads[thread].spawn_delay_s > 0:
                 gap = [Wait(call, "client", trace.threads[thread].spawn_delay_s)]
             seconds = tool_seconds.get(previous) if previous is not None else None
             replayed = replayed_gap(policy, gap, usual, seconds)
             planned = tuple(_planned(trace, w, r) for w, r in zip(gap, replayed, strict=True))
-            filled += sum(w.filled for w in planned)
-            planned = tuple(w for w in planned if w.seconds is None or w.seconds > 0)
             if planned:
-                out[call] = planned
+                kept = tuple(w for w in planned if w.seconds is None or w.seconds > 0)
+                out[call] = _Gap(kept, sum(w.filled for w in planned))
             previous = call
-    return out, filled
+    return out
 
 
 def _planned(trace: Trace, wait: Wait, replayed: Replayed) -> PlannedWait:

@@ -226,18 +226,26 @@ class Conversation:
         pieces: list[Piece] = []
         reprefilled = 0
         previous = None if thread.previous is None else prepared.trace.calls[thread.previous].output
+        held, mark = thread.parts, thread.marks.append
         for node in reversed(added):
-            rendered, cost = self._render(node, pieces)
             if node.message == previous and previous is not None:
                 reprefilled = self._reprefilled(node)
-            size += sum(map(len, rendered))
-            tokens += cost
-            path.append(node)
-            thread.parts += rendered
-            thread.marks.append((size, kept_pieces + len(pieces), tokens, len(thread.parts)))
+            if node.slots or (node.live is not None and node.message in self._generated):
+                rendered, cost = self._render(node, pieces)
+                size += sum(map(len, rendered))
+                tokens += cost
+                held += rendered
+            else:  # as it was prepared, as most are
+                pieces += node.pieces
+                size += len(node.body)
+                tokens += node.tokens - (0 if node.parent is None else node.parent.tokens)
+                held.append(node.body)
+            mark((size, kept_pieces + len(pieces), tokens, len(held)))
+        added.reverse()
+        path += added
         ending, extra = prepared.endings[call_id]
         pinned = prepared.pinned[call_id]
-        parts = [self._prefix, *thread.parts]
+        parts = [self._prefix, *held]
         if isinstance(prepared.tree, IdTree):
             if ending:
                 parts.append(ending)
@@ -324,14 +332,12 @@ class Conversation:
         return min(self._counts.get(node.message, 0), node.text_tokens)
 
     def _render(self, node: Node, pieces: list[Piece]) -> tuple[tuple[bytes, ...], int]:
+        """A node that is not sent as it was prepared: its bytes and tokens; its pieces are added."""
         before = node.parent.tokens if node.parent is not None else 0
         replaced = self._generated.get(node.message) if node.live is not None else None
         if replaced is not None:
             pieces += replaced.pieces
             return (replaced.data,), replaced.tokens
-        if not node.slots:
-            pieces += node.pieces
-            return (node.body,), node.tokens - before
         pieces += node.head_pieces
         data = [node.head]
         for slot in node.slots:

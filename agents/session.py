@@ -109,7 +109,7 @@ class Finish(Struct, frozen=True):
 Action = SendCall | StartWait | EndWait | AbortCalls | Finish
 
 
-class ThreadState(Struct, frozen=True):
+class ThreadState(Struct, frozen=True, gc=False):
     phase: Phase
     position: int = 0
     """Next call, as an index into the plan's order of this thread."""
@@ -180,40 +180,39 @@ class _Step:
 
     def enter(self, thread: int) -> None:
         """The thread turns to its next call: the first wait starts, or the call is sent."""
-        self._go_on(thread, ThreadState("waiting", self.threads[thread].position))
+        self._go_on(thread, self.threads[thread].position, 0)
 
     def waited(self, thread: int) -> None:
         now = self.threads[thread]
-        self._go_on(thread, replace(now, waited=now.waited + 1))
+        self._go_on(thread, now.position, now.waited + 1)
 
-    def _go_on(self, thread: int, now: ThreadState) -> None:
-        call = self.plan.order[thread][now.position]
-        waits = self.plan.waits.get(call, ())
-        while now.waited < len(waits):
-            wait = waits[now.waited]
+    def _go_on(self, thread: int, position: int, waited: int) -> None:
+        call = self.plan.order[thread][position]
+        for wait in self.plan.waits.get(call, ())[waited:]:
             if wait.seconds is not None:
                 self.actions.append(
                     StartWait(thread, call, wait.cause, wait.seconds, wait.recorded_s, wait.label, wait.filled)
                 )
-                self.threads[thread] = replace(now, phase="waiting")
+                self.threads[thread] = ThreadState("waiting", position, waited)
                 return
-            if self._join(thread, call, now, wait):
+            if self._join(thread, position, waited, wait):
                 return
-            now = replace(now, waited=now.waited + 1)
-        if self._join(thread, call, now, None):
+            waited += 1
+        if self._join(thread, position, waited, None):
             return
-        self.threads[thread] = replace(now, phase="sending")
+        self.threads[thread] = ThreadState("sending", position, waited)
         self.actions.append(SendCall(thread, call))
 
-    def _join(self, thread: int, call: int, now: ThreadState, wait: PlannedWait | None) -> bool:
+    def _join(self, thread: int, position: int, waited: int, wait: PlannedWait | None) -> bool:
         """True when the thread has to wait for its sub-agents."""
-        if not self._open(call):
+        call = self.plan.order[thread][position]
+        if call not in self.plan.joins or not self._open(call):
             return False
         recorded_s, label = (wait.recorded_s, wait.label) if wait is not None else (None, "")
         if not label:
             threads = self.plan.trace.threads
             label = ", ".join(threads[t].name or f"agent {t}" for t in sorted(self.plan.joins[call]))
-        self.threads[thread] = replace(now, phase="joining")
+        self.threads[thread] = ThreadState("joining", position, waited)
         self.actions.append(StartWait(thread, call, "subagent", None, recorded_s, label))
         return True
 
@@ -239,7 +238,7 @@ class _Step:
             call = self.plan.order[thread][now.position]
             if not self._open(call):
                 self.actions.append(EndWait(thread, call, "subagent"))
-                self._go_on(thread, now)
+                self._go_on(thread, now.position, now.waited)
 
     def stop(self, status: Outcome, reason: str | None) -> tuple[State, tuple[Action, ...]]:
         others = tuple(
@@ -253,7 +252,7 @@ class _Step:
         )
 
     def done(self) -> tuple[State, tuple[Action, ...]]:
-        if all(thread.phase == "ended" for thread in self.threads):
-            self.actions.append(Finish("completed"))
-            return State(self.plan, tuple(self.threads), "completed"), tuple(self.actions)
-        return State(self.plan, tuple(self.threads)), tuple(self.actions)
+        threads = tuple(self.threads)
+        if not self.actions and all(thread.phase == "ended" for thread in threads):  # the last one began nothing
+            return State(self.plan, threads, "completed"), (Finish("completed"),)
+        return State(self.plan, threads), tuple(self.actions)

@@ -1,6 +1,7 @@
 """Runs the lanes: who starts when, what is in flight, when it ends, and what a failure or an interrupt means."""
 
 import asyncio
+from bisect import insort
 from collections.abc import Callable, Coroutine, Sequence
 from operator import attrgetter
 from typing import Any, Literal
@@ -9,7 +10,7 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream, Streams
 from windtunnel.agents.clock import Clock, VirtualClock
 from windtunnel.agents.expected import PrefixIndex
-from windtunnel.agents.plan import call_tokens, make_plan
+from windtunnel.agents.plan import Planner
 from windtunnel.agents.policy import usual_times
 from windtunnel.agents.prompt import Conversation, Options, Prepared
 from windtunnel.agents.reading import Live, Reader, Readings
@@ -63,15 +64,16 @@ class Driver:
         self._writer = writer
         self.origin = origin_ns
         self.index = PrefixIndex(match_unit or 1)
-        self._policy = config.policy()
         self._usual = usual_times([p.trace for p in prepared])
-        self._tokens = [call_tokens(p.trace) for p in prepared]
+        self._planners: dict[int, Planner] = {}
+        """By the trace's place among the prepared."""
         self._deck = Deck(len(prepared), config.seed, config.sessions)
         self._budget = CallBudget(config.calls)
         self._counts = Counts(options)
         self._cap = None if config.rate is None else RateCap(config.rate, clock)
         self.window = Window(config.agents, config.warmup, config.duration_s, self._enter)
-        self.active: set[ActiveCall] = set()
+        self.active: list[ActiveCall] = []
+        """Calls in flight, in the order of their lanes."""
         self.live: dict[int, SessionRun] = {}
         self.output_tokens = 0
         self.prompt_tokens = 0
@@ -220,8 +222,11 @@ class Driver:
 
     def _session(self, agent: int, draw: Draw) -> SessionRun:
         prepared = self._prepared[draw.index]
-        rng = seeded(self.config.seed, "start", draw.number)
-        plan = make_plan(prepared.trace, self._policy, rng, usual=self._usual, tokens=self._tokens[draw.index])
+        planner = self._planners.get(draw.index)
+        if planner is None:
+            planner = Planner(prepared.trace, self.config.policy(), usual=self._usual)
+            self._planners[draw.index] = planner
+        plan = planner.plan(seeded(self.config.seed, "start", draw.number))
         options = tagged(self._options, self.run_id, prepared.trace.header.id, draw.copy)
         conversation = Conversation(prepared, options)
         return SessionRun(self, agent, draw, plan, conversation)
@@ -252,6 +257,10 @@ class Driver:
         for session in list(self.live.values()):
             session.drain()
 
+    def begun(self, active: ActiveCall) -> None:
+        """A call is in flight, though its request is not yet on its way."""
+        insort(self.active, active, key=_LANE)
+
     async def throttle(self) -> int:
         """Wait for the request-rate cap; returns the ns waited, to be recorded apart from the client's own delay."""
         if self._cap is None:
@@ -271,7 +280,8 @@ class Driver:
 
     def closed(self, active: ActiveCall, event: ev.CallEnd, parsed: Parsed) -> None:
         """A request is over, one way or another."""
-        self.active.discard(active)
+        self.active.remove(active)
+        active.over = True
         self._counts.ended(parsed)
         self.emit(event)
         self.output_tokens += (event.completion_tokens or sum(event.chunks.n)) - active.counted
@@ -312,7 +322,7 @@ class Driver:
             began = self.clock.now_ns()
             await self.reader.catch_up()
             seen = await self._look_at_calls(began)
-            self._emit_progress([progress for active, progress in seen if active in self.active])
+            self._emit_progress([progress for active, progress in seen if not active.over])
             self._writer.flush()
 
     def _progress_now(self) -> int:
@@ -330,28 +340,28 @@ class Driver:
         seen = []
         until = self.clock.now_ns() + SLICE_NS
         now_ns = self.clock.now_ns
-        for active in sorted(self.active, key=_LANE):
+        for active in self.active.copy():
             if now_ns() >= until:
                 await asyncio.sleep(0)
                 until = now_ns() + SLICE_NS
-            if active in self.active:
+            if not active.over:
                 seen.append((active, self._look_at(active, began)))
         return seen
 
     def _look_now(self) -> list[ev.AgentProgress]:
         """What each call in flight has come to, where nothing arrives meanwhile: thousands of looks make an hour."""
-        exact, text = self._counts.told, self.config.text
+        exact, text, of = self._counts.told, self.config.text, ev.AgentProgress
         seen, more = [], 0
-        for active in sorted(self.active, key=_LANE):
-            tokens, tail = (0, "") if active.reading is None else active.reading.look()
+        for active in self.active:
+            reading = active.reading
+            tokens, tail = (0, "") if reading is None else reading.look()
             if tokens:
                 more += tokens - active.counted
                 active.counted = tokens
                 shown = tail[-TAIL_CHARS:] if text and tail else ""
-                seen.append(ev.AgentProgress(active.agent, active.thread, active.call, "decode", tokens, shown, exact))
+                seen.append(of(active.agent, active.thread, active.call, "decode", tokens, shown, exact))
             else:
-                state: ev.AgentState = "queue" if active.reading is None else "prefill"
-                seen.append(ev.AgentProgress(active.agent, active.thread, active.call, state, 0))
+                seen.append(of(active.agent, active.thread, active.call, "queue" if reading is None else "prefill", 0))
         self.output_tokens += more
         return seen
 
@@ -371,7 +381,7 @@ class Driver:
 
     def _emit_progress(self, agents: Sequence[ev.AgentProgress] = ()) -> None:
         flying = {active.agent for active in self.active}
-        in_tool = sum([s.in_tool for agent, s in self.live.items() if agent not in flying])
+        in_tool = sum([bool(self.live[agent].tools) for agent in self.live.keys() - flying])
         self.emit(
             ev.Progress(
                 t=self.now(),

@@ -53,6 +53,7 @@ class ActiveCall:
         self.lane = (agent, thread)
         self.reading: Live | None = None
         """None until the request is on its way."""
+        self.over = False
         self.counted = 0
         """Output tokens already added to the run's live total."""
 
@@ -76,8 +77,8 @@ class SessionRun:
         self._timers: dict[tuple[int, int], Cancellable] = {}
         """On a virtual clock: what a task sleeps for otherwise."""
         self._waits: dict[tuple[int, int], ev.WaitStart] = {}
-        self._tools = 0
-        """Tools' waits among them."""
+        self.tools = 0
+        """Tools' waits among them: with any, some thread of the session is in a tool's time."""
         self._trails: dict[int, Trail] = {}
         self._calls_done = 0
         self._work_done = 0.0
@@ -220,7 +221,7 @@ class SessionRun:
         )
         self.driver.emit(event)
         self._waits[wait.thread, wait.call] = event
-        self._tools += wait.cause == "tool"
+        self.tools += wait.cause == "tool"
         if wait.seconds is None:
             return
         due, clock = at + round(wait.seconds * NS), self.driver.clock
@@ -242,7 +243,7 @@ class SessionRun:
     def _end_wait(self, thread: int, call: int) -> None:
         wait = self._waits.pop((thread, call), None)
         if wait is not None:
-            self._tools -= wait.cause == "tool"
+            self.tools -= wait.cause == "tool"
             self.driver.emit(
                 ev.WaitEnd(
                     t=self.driver.now(),
@@ -276,7 +277,7 @@ class SessionRun:
         )
         driver.emit(started)
         active = ActiveCall(self.agent, thread, call_id)
-        driver.active.add(active)
+        driver.begun(active)
         throttled = 0
         cancelled: asyncio.CancelledError | None = None
         parsed: Parsed | None = None
@@ -369,8 +370,3 @@ class SessionRun:
             chunks=chunks_of(raw, parsed, packed=driver.virtual),
         )
         return event, parsed
-
-    @property
-    def in_tool(self) -> bool:
-        """Some thread of the session is in a tool's time."""
-        return self._tools > 0

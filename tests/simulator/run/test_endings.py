@@ -290,7 +290,7 @@ def test_a_stop_keeps_what_was_measured_and_opens_no_window(replay, when, phase)
     assert sorted(e.request_id for e in run.of(ev.CallStart)) == sorted(e.request_id for e in run.ends)
     assert {e.reason for e in ended if e.status != "completed"} <= {"interrupted"}
     assert len(run.of(ev.WaitStart)) == len(run.of(ev.WaitEnd))
-    assert (run.driver.live, run.driver.active, run.client.in_flight) == ({}, set(), 0)
+    assert (run.driver.live, run.driver.active, run.client.in_flight) == ({}, [], 0)
     measured = 0.0 if phase == "warmup" else run.phases["draining"] - run.phases["steady"]
     assert run.summary.window_s == pytest.approx(measured)
 
