@@ -5,6 +5,7 @@ Built from the trace and the dials once, and for each session with a seeded gene
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -13,6 +14,8 @@ from windtunnel.traces.model import Call, Cause, Trace, Wait
 
 SPREAD = (0.25, 0.75)
 """Range of the start point with `--start spread`, as a share of the main thread's calls."""
+KEPT = 8
+"""Plans of a trace that are kept: short sessions often start at the same call."""
 
 
 class PlannedWait(Struct, frozen=True):
@@ -123,14 +126,19 @@ class Planner:
         self._gaps = _planned_gaps(trace, policy, usual_times([trace]) if usual is None else usual, self._by_thread)
         self._tokens = call_tokens(trace) if tokens is None else tokens
         self._total = sum(self._tokens) or 1
+        self._from = lru_cache(KEPT)(self._plan_from)
 
     def plan(self, rng: Uniform, spread: bool | None = None) -> Plan:
         """`spread` (default: the policy's start) picks the start point from `rng`."""
-        trace, main = self._trace, self._by_thread[0]
         first = 0
         if self._policy.start == "spread" if spread is None else spread:
             low, high = SPREAD
-            first = int(len(main) * (low + (high - low) * float(rng.random())))
+            first = int(len(self._by_thread[0]) * (low + (high - low) * float(rng.random())))
+        return self._from(first)
+
+    def _plan_from(self, first: int) -> Plan:
+        """From that call of the main thread on."""
+        trace, main = self._trace, self._by_thread[0]
         order, spawned = _threads_to_run(trace, self._by_thread, first)
         calls = [call for thread in order for call in thread]
         waited = [call for call in calls if call in self._gaps]

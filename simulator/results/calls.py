@@ -108,9 +108,14 @@ def tpot_s(call: CallEnd) -> float | None:
     return (call.t_last - call.t_first) / NS / later if later > 0 else None
 
 
-def gaps_s(call: CallEnd) -> Counts:
-    """Gaps between the arrivals of token-carrying chunks."""
+def gaps_s(*calls: CallEnd) -> Counts:
+    """Gaps between the arrivals of token-carrying chunks of each call, one call after the other."""
+    gaps = [_gaps_ns(call) for call in calls]
+    return np.concatenate(gaps) / NS if gaps else _NO_COUNTS
+
+
+def _gaps_ns(call: CallEnd) -> Times:
     if call.t_sent is not None and _single(call) and call.completion_tokens in {None, len(call.chunks.us)}:
-        return _since_the_one_before(call.chunks.us)[1:] * 1000 / NS
+        return _since_the_one_before(call.chunks.us)[1:] * 1000
     times, _ = token_chunks(call)
-    return (times[1:] - times[:-1]) / NS
+    return times[1:] - times[:-1]

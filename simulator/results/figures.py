@@ -103,8 +103,7 @@ def makespan(tally: Tally) -> Distribution | None:
 
 
 def gaps(tally: Tally) -> Distribution | None:
-    gaps = [of_call.gaps_s(call) for call in tally.window_calls]
-    return distribution(np.concatenate(gaps)) if gaps else None
+    return distribution(of_call.gaps_s(*tally.window_calls))
 
 
 def tool_waits(tally: Tally) -> Distribution | None:
