@@ -5,10 +5,12 @@ from collections.abc import Sequence
 
 from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import Comparison, Figure, Outcome, StepOutcome
+from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS
 from windtunnel.simulator.results.emulation import announced
 
 WIDTH = 100
 WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference", "too_noisy": "too noisy to say"}
+TOO_FEW = "too few blocks count"
 BARS = "intervals and verdicts hold between emulated runs; how far the emulator itself may be off stands in each run"
 _LABEL = 30
 
@@ -34,6 +36,8 @@ def change(found: Comparison) -> str:
     if found.ratio is None:
         return "no ratio: it was zero" if found.blocks else "not reported"
     word, ratio = WORDS[found.verdict], f"{found.ratio - 1:+.1%}"
+    if found.verdict == "too_noisy" and found.blocks < LEAST_BLOCKS:
+        word = f"{TOO_FEW}: {found.blocks} of {LEAST_BLOCKS}"
     if found.low is None or found.high is None:
         return f"{ratio} {word}"
     low, high = f"{found.low - 1:+.1%}", f"{found.high - 1:+.1%}"

@@ -17,6 +17,7 @@ from windtunnel.simulator.results.validity import (
     FOREIGN_WINDOW_LIMIT,
     GONE,
     ONLY_IN_WINDOW,
+    SHORTEST_S,
     Facts,
     harmful_throttles,
     more_than,
@@ -85,9 +86,9 @@ def is_recording(run: dict[str, Any]) -> bool:
 
 
 def _steady(tally: Tally) -> bool:
-    """There is a window, and if calls began in it at least one of them was completed."""
+    """There is a window that is long enough, and if calls began in it at least one of them was completed."""
     window = tally.window
-    if window is None:
+    if window is None or window.seconds < SHORTEST_S:
         return False
     begun = [call for call in tally.calls if window.holds(call.t_intended)]
     return not begun or any(of_call.completed(call) for call in begun)

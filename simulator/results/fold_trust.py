@@ -20,6 +20,7 @@ from windtunnel.simulator.results.facts import (
 from windtunnel.simulator.results.validity import (
     FOREIGN_WINDOW_LIMIT,
     ONLY_IN_WINDOW,
+    SHORTEST_S,
     Facts,
     harmful_throttles,
     judge,
@@ -184,7 +185,7 @@ class Trust:
         return judge(
             Facts(
                 recording=is_recording(fold.run),
-                steady=not fold.ended or (measured and bool(self._window_calls or not self._window_begun)),
+                steady=not fold.ended or (_long_enough(fold) and bool(self._window_calls or not self._window_begun)),
                 client_lag_p99_s=self.lag_p99_s if measured else None,
                 client_cpu=self.cpu if measured else None,
                 agents=len(fold.agents),
@@ -204,6 +205,13 @@ class Trust:
                 notes=tuple(self._notes),
             )
         )
+
+
+def _long_enough(fold: "Fold") -> bool:
+    if fold.window is None:
+        return False
+    start, closed = fold.window
+    return ((fold.t if closed is None else closed) - start) / NS >= SHORTEST_S
 
 
 def _parts(fold: "Fold", name: str, start: int, end: int) -> list[float]:

@@ -19,6 +19,8 @@ FOREIGN_WINDOW_LIMIT = 0.10
 FOREIGN_FLOOR = 64.0
 """Tokens that are never called foreign: a health check, a probe."""
 
+SHORTEST_S = 1.0
+"""Of a window. Rates over less are those of whatever call happened to be in it."""
 LATE_LIMIT = 0.05
 """Of a step."""
 
@@ -31,7 +33,7 @@ REASONS: dict[str, str] = {
     "agents_missing": "fewer than 95% of the agents were live in the window",
     "foreign_load": "the engine's counters grew more than this run explains: somebody else used it",
     "failures": "more than 2% of the sessions failed, and survivors look fast",
-    "no_steady_state": "no steady window was measured, or no call was completed in it",
+    "no_steady_state": "no steady window of a second or more was measured, or no call was completed in it",
     "isolation_not_verified": "it was not shown that the engine's cache was cold for this run",
     "cold_start": "the engine had just been started and answered its first calls inside the window",
     "compilation": "the engine compiled inside the window",

@@ -287,3 +287,17 @@ def test_a_default_metric_stays_only_where_two_runs_of_a_block_report_it(made):
     assert told(metrics, steps(("base", 0), ("base", 1), ("other", 2))) == metrics[:1]
     assert told(metrics, steps(("base", 1), ("other", 1))) == metrics
     assert told(metrics, []) == metrics
+
+
+def test_too_few_blocks_that_count_are_told_from_noise(made: Made) -> None:
+    steps = ladder(made, [1.0, 25.0], blocks=3)
+    spoilt = steps[1].runs[1]
+    runs = {**steps[1].runs, 1: made("s1", 1, 2, 25000.0, reasons=("trend",))}
+    assert spoilt.summary.valid
+    outcome = assess([steps[0], msgspec.structs.replace(steps[1], runs=runs)], [SPEED], name="x")
+    assert outcome.steps[1].versus_base["output_tokens_per_s"].verdict == "too_noisy"
+    for text in (render(outcome), markdown(outcome)):
+        assert "too few blocks count: 2 of 3" in text
+        assert "too noisy" not in text
+    noisy = assess(ladder(made, [1.0, 1.01], noise=0.2), [SPEED], name="x")
+    assert "too noisy to say" in render(noisy)

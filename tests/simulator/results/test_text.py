@@ -61,7 +61,7 @@ def test_a_run_that_measured_nothing_can_be_read_too(run):
     assert "not reported" not in text
     assert "0 started   0 failed   0 cut" in text
     assert "NOT VALID" in text
-    assert "no_steady_state: no steady window was measured, or no call" in text
+    assert "no_steady_state: no steady window of a second or more was measured" in text
     assert ("EMULATED" in text) == bool(run and run["engine"].get("emulated"))
     assert "None" not in text
 

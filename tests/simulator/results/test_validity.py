@@ -294,3 +294,13 @@ def test_a_recording_has_as_many_agents_as_sessions(stream):
     assert (summary.kind, summary.agents, summary.calls) == ("recording", 2, 6)
     assert (summary.sessions_per_hour, summary.session_equivalents_per_hour, summary.makespan_s) == (None, None, None)
     assert summary.stall_s_per_agent == 3.0
+
+
+@pytest.mark.parametrize(("seconds", "valid"), [(0.0, False), (0.2, False), (0.9, False), (1.0, True)])
+def test_a_window_of_less_than_a_second_measures_nothing(stream, seconds, valid):
+    s = stream(1).phase(0, "warmup").phase(10, "steady").phase(10 + seconds, "draining").end(12)
+    name = s.session(0, 12, agent=0)
+    s.call(name, 0, 5, agent=0, call=0, chunks=((4, 10),), cached_tokens=0, prompt_tokens=1000)
+    if seconds:
+        s.call(name, 10, 10 + seconds, agent=0, call=1, chunks=((10.1, 10),), cached_tokens=900, prompt_tokens=1000)
+    assert reasons(s) == (() if valid else ("no_steady_state",))
