@@ -87,7 +87,9 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
         working_set=max((tokens for _, tokens in held), default=None),
         settings=settings if isinstance(settings, dict) else {},
     )
-    pulled = _lever(engine.get("name"), found.kind)
+    pulled = _lever(
+        engine.get("name"), found.kind, _command(folder.run), settings if isinstance(settings, dict) else {}
+    )
     return (
         Diagnosis(
             run_dir=str(path),
@@ -105,9 +107,16 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     )
 
 
-def _lever(engine: Any, kind: str) -> Lever | None:
+def _lever(engine: Any, kind: str, command: str | None, settings: dict[str, Any]) -> Lever | None:
     known = next((name for name in KINDS if name == kind), None)
-    return levers.find(engine, known) if isinstance(engine, str) and known is not None else None
+    return levers.left(engine, known, command, settings) if isinstance(engine, str) and known is not None else None
+
+
+def _command(run: dict[str, Any]) -> str | None:
+    """How the engine was started, where the run started it."""
+    config = run.get("config")
+    command = config.get("engine") if isinstance(config, dict) else None
+    return command if isinstance(command, str) else None
 
 
 def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:
@@ -117,9 +126,8 @@ def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:
     if summary.emulated:
         from windtunnel.simulator.expected import expected
 
-        config, engine = run.get("config"), summary.engine
-        command = config.get("engine") if isinstance(config, dict) else None
-        started = command if isinstance(command, str) else "emulator" if run.get("virtual") is True else None
+        engine = summary.engine
+        started = _command(run) or ("emulator" if run.get("virtual") is True else None)
         cached = None if engine.kv_usage is None or not engine.kv_tokens else engine.kv_usage * engine.kv_tokens
         told = expected(started, lever.text, running=engine.running, cached=cached) if started else ""
         said += [told] if told else []

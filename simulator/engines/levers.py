@@ -4,9 +4,12 @@ The text stands after "try": a flag with a value to begin with, or what to do wi
 the model answers is marked lossy: faster is then not yet better.
 """
 
-from typing import Literal, get_args
+import shlex
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 Kind = Literal["kv_capacity", "batch", "prefill_budget", "decode", "prefill_compute", "client"]
 """What limits: tokens the KV cache holds, requests that run at once, tokens prefilled in a step, memory bandwidth of
@@ -35,7 +38,11 @@ VLLM: dict[Kind, Lever] = {
     "kv_capacity": Lever(
         "--kv-cache-dtype fp8",
         lossy=True,
-        also=("a higher --gpu-memory-utilization", "--kv-offloading-size 64 --kv-offloading-backend native"),
+        also=(
+            "--quantization fp8",  # what the weights leave is the cache's
+            "a higher --gpu-memory-utilization",
+            "--kv-offloading-size 64 --kv-offloading-backend native",
+        ),
     ),
     "batch": Lever("a higher --max-num-seqs"),
     "prefill_budget": Lever("a higher --max-num-batched-tokens"),
@@ -102,6 +109,50 @@ LEVERS: dict[str, dict[Kind, Lever]] = {
 def find(engine: str, kind: Kind) -> Lever | None:
     """The lever of an engine (`engine.name` of run.json) against a limit; None where none is known."""
     return LEVERS.get(engine, {"client": CLIENT}).get(kind)
+
+
+RESOLVED = {
+    "--kv-cache-dtype": "cache_config.cache_dtype",
+    "--quantization": "model_config.quantization",
+    "--speculative-config": "speculative_config.method",
+    "--tensor-parallel-size": "parallel_config.tensor_parallel_size",
+}
+"""Where vLLM's resolved settings have what a flag sets."""
+UNSET = frozenset(("None", "", "auto", "bfloat16", "float16", "bf16", "fp16", "1"))
+"""What such a setting is where nobody has set it, as text."""
+LOSSY_FLAGS = ("--kv-cache-dtype", "--kv_cache_dtype", "--quantization", "--cache-type-k")
+
+
+def left(engine: str, kind: Kind, command: str | None, settings: Mapping[str, Any]) -> Lever | None:
+    """The best lever that is not pulled yet, by the engine's command and its resolved settings; None where all are."""
+    found = find(engine, kind)
+    if found is None:
+        return None
+    words = _words(command)
+    free = [text for text in (found.text, *found.also) if not _pulled(text, words, settings)]
+    if not free:
+        return None
+    text, also = free[0], tuple(free[1:])
+    if text == found.text:
+        return replace(found, also=also)
+    return Lever(text, lossy=text.startswith(LOSSY_FLAGS), note=found.note if kind == "decode" else "", also=also)
+
+
+def _words(command: str | None) -> set[str]:
+    """The flags of a command line, with dashes: engines take both."""
+    try:
+        words = shlex.split(command or "")
+    except ValueError:
+        words = (command or "").split()
+    return {word.partition("=")[0].replace("_", "-") for word in words if word.startswith("--")}
+
+
+def _pulled(text: str, words: set[str], settings: Mapping[str, Any]) -> bool:
+    """Whether a flag that the text would set is set. A value that is to be raised can be raised again."""
+    flag = text.split(maxsplit=1)[0]
+    if not flag.startswith("--"):
+        return False
+    return flag.replace("_", "-") in words or str(settings.get(RESOLVED.get(flag, ""))) not in UNSET
 
 
 def lever(engine: str, kind: Kind) -> str | None:

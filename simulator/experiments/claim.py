@@ -9,9 +9,10 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.simulator.results.store import RUN_FILE
 from windtunnel.traces.errors import UsageError
 
-LOCK_FILE = "lock"
+LOCK_FILE, LOG_FILE = "lock", "log.jsonl"
 
 
 @contextmanager
@@ -44,15 +45,19 @@ def held(folder: Path) -> Iterator[None]:
 def mark(path: Path, work: Mapping[str, Any], *, by: str) -> bool:
     """Write into a new folder what is done there; of one that has it, whether it is the same work by its key `by`.
 
-    Raises UsageError for a folder that holds something else, or cannot be written.
+    A folder in which no run was begun is a new one: the command that made it had failed. Raises UsageError for a
+    folder that holds something else, or cannot be written.
     """
     folder = path.parent
     partial = path.with_name(f".{path.name}.partial")
     try:
         if path.exists():
             found = msgspec.json.decode(path.read_bytes())
-            return isinstance(found, dict) and found.get(by) == work[by]
-        if folder.exists() and any(entry.name not in (LOCK_FILE, partial.name) for entry in folder.iterdir()):
+            if isinstance(found, dict) and found.get(by) == work[by]:
+                return True
+            if (folder / LOG_FILE).exists() or any(folder.rglob(RUN_FILE)):
+                return False
+        elif folder.exists() and any(entry.name not in (LOCK_FILE, partial.name) for entry in folder.iterdir()):
             raise UsageError(f"{folder} is not empty and holds no {path.name}; give --out another folder")
         folder.mkdir(parents=True, exist_ok=True)
         # Whole or not at all: what a kill left of it would lock the work out of its own folder.

@@ -22,7 +22,7 @@ from windtunnel.simulator.experiments.statistics import order
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.traces.errors import EngineError, RunError, UsageError
 
-PLAN_FILE, LOG_FILE, OUTCOME_FILE = "experiment.json", "log.jsonl", "outcome.json"
+PLAN_FILE, OUTCOME_FILE = "experiment.json", "outcome.json"
 SCHEMA = "windtunnel.experiment/1"
 
 Entry = dict[str, Any]
@@ -80,7 +80,7 @@ class Experiment:
         return experiment
 
     def _recall(self) -> None:
-        for entry in _entries(self.folder / LOG_FILE):
+        for entry in _entries(self.folder / claim.LOG_FILE):
             step = str(entry.get("step"))
             match entry.get("type"):
                 case "failed":
@@ -93,10 +93,12 @@ class Experiment:
     def _note(self, **entry: Any) -> None:
         """Append one line of what has happened; the end of one that was cut off by a kill does not spoil it."""
         try:
-            with (self.folder / LOG_FILE).open("ab") as log:
+            with (self.folder / claim.LOG_FILE).open("ab") as log:
                 log.write((b"\n" if log.tell() else b"") + msgspec.json.encode(entry))
         except OSError as error:
-            raise RunError(f"cannot write {self.folder / LOG_FILE} ({error.strerror}): free some space") from error
+            raise RunError(
+                f"cannot write {self.folder / claim.LOG_FILE} ({error.strerror}): free some space"
+            ) from error
 
     def place(self, block: int, step: Step) -> Path:
         return self.folder / f"block-{block + 1:02}" / file_name(step.name)

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.experiments.claim import LOCK_FILE
-from windtunnel.simulator.experiments.experiment import LOG_FILE, OUTCOME_FILE, PLAN_FILE
+from windtunnel.simulator.experiments.claim import LOCK_FILE, LOG_FILE
+from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.outcome import Outcome
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE

@@ -2,7 +2,9 @@
 
 The parts of all calls' time are given to what makes them: waiting in the queue to the batch limit or to a full KV
 cache, whichever the engine's own figures show; computing evicted tokens again to the KV cache; other prefill to
-compute; decoding to bandwidth. The largest is the bottleneck. Time of which nothing is known stays unknown.
+compute; decoding to bandwidth. Who waits while neither is reached waits for other prompts to be computed: that is more
+of the same, in the same proportions, unless the steps are so small that their budget is what holds it. The largest is
+the bottleneck. Time of which nothing is known stays unknown.
 """
 
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ FULL = 0.85
 """KV use above which a request that waits, waits for blocks."""
 AT_LIMIT = 0.98
 """Of --max-num-seqs."""
+ENOUGH = 2048
+"""Tokens of a step that keep a GPU busy with prefill (vLLM's smallest default): more at once are no sooner done."""
 OFTEN = 0.3
 """Of the scrapes: where somebody waited in as many, time that was queue or prefill is more likely queue."""
 LIMITS = ("scheduler_config.max_num_seqs", "server_args.max_running_requests", "props.total_slots")
@@ -76,10 +80,14 @@ def find(
         "decode": parts.get("decode", 0.0),
         "unknown": parts.get("first_token", 0.0),
     }
-    given[queue_kind] = given.get(queue_kind, 0.0) + parts.get("queue", 0.0)
+    behind = _behind(queue_kind, settings, parts, lost)
+    for name, share in behind.items():
+        given[name] = given.get(name, 0.0) + share * parts.get("queue", 0.0)
     likely = dict(given)
-    if samples and len(waited) >= OFTEN * len(samples):
-        likely[queue_kind] += likely.pop("unknown") if queue_kind != "unknown" else 0.0
+    if samples and len(waited) >= OFTEN * len(samples) and "unknown" not in behind:
+        unknown = likely.pop("unknown")
+        for name, share in behind.items():
+            likely[name] += share * unknown
     kind: Any = max(likely, key=lambda name: likely[name]) if times else "unknown"
     if {"client_lag", "client_cpu"} & set(summary.invalid_reasons):
         kind = "client"  # a late client makes every other part look longer than it was
@@ -108,6 +116,19 @@ def _queue_kind(waited: Sequence[EngineSample], settings: dict[str, Any], summar
     # What is left over is the budget only where the two other limits were seen not to be reached.
     known = isinstance(limit, int | float) and any(s.kv_usage is not None for s in waited)
     return "prefill_budget" if known else "unknown"
+
+
+def _behind(queue_kind: str, settings: dict[str, Any], parts: dict[str, float], lost: float) -> dict[str, float]:
+    """What the time in the queue is given to, as shares of it.
+
+    With `lost` of all prefill being of tokens that had to make room, so much of what stands in front is, too.
+    """
+    budget = settings.get("scheduler_config.max_num_batched_tokens")
+    if queue_kind != "prefill_budget" or not isinstance(budget, int) or budget < ENOUGH:
+        return {queue_kind: 1.0}
+    prefill = sum(parts.get(name, 0.0) for name in ("prefill_new", "prefill_missed", "prefill_diverged", "prefill"))
+    again = lost / prefill if prefill else 0.0
+    return {"kv_capacity": again, "prefill_compute": 1 - again}
 
 
 def _limit(settings: dict[str, Any]) -> Any:

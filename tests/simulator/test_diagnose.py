@@ -255,6 +255,29 @@ def test_the_budget_of_a_step_is_named_only_where_the_other_limits_are_known(set
     assert found.kind == kind
 
 
+@pytest.mark.parametrize(
+    ("budget", "again", "kind", "share"),
+    [
+        (8192, 2.0, "kv_capacity", 0.8),  # all prefill is of evicted tokens: who waits, waits for that
+        (8192, 0.5, "prefill_compute", 0.6),
+        (8192, 0.0, "prefill_compute", 0.8),
+        (512, 2.0, "prefill_budget", 0.6),
+    ],
+)
+def test_who_waits_below_the_limits_waits_for_what_is_computed_in_front(budget, again, kind, share):
+    parts = [
+        Part("queue", 6.0, "measured"),
+        Part("prefill_missed", again, "derived", cause="evicted during a gap of 3 s"),
+        Part("prefill_new", 2.0 - again, "derived"),
+        Part("decode", 2.0, "measured"),
+    ]
+    settings = {"scheduler_config.max_num_seqs": 64, "scheduler_config.max_num_batched_tokens": budget}
+    calls = [CallTime("s", 0, 0, 0, 0.0, tuple(part for part in parts if part.seconds))]
+    found = find(summed(), calls, waiting(running=4.0, kv_usage=0.2), working_set=None, settings=settings)
+    assert (found.kind, found.share) == (kind, pytest.approx(share))
+    assert sum(found.shares.values()) == pytest.approx(1)
+
+
 def test_what_a_thread_waited_for_stands_beside_the_call_and_not_in_it(tmp_path):
     found, _, _ = diagnose(made(tmp_path / "run", "kv_capacity"))
     events = [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]

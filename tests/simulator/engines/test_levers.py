@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from windtunnel.simulator.emulator import flags
-from windtunnel.simulator.engines.levers import KINDS, LEVERS, find, lever
+from windtunnel.simulator.engines.levers import KINDS, LEVERS, find, left, lever
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,40 @@ from windtunnel.simulator.engines.levers import KINDS, LEVERS, find, lever
 )
 def test_the_flag_is_the_engines_own(engine, kind, text):
     assert lever(engine, kind) == text
+
+
+@pytest.mark.parametrize(
+    ("kind", "command", "settings", "text", "lossy"),
+    [
+        ("kv_capacity", None, {}, "--kv-cache-dtype fp8", True),
+        ("kv_capacity", None, {"cache_config.cache_dtype": "auto"}, "--kv-cache-dtype fp8", True),
+        ("kv_capacity", None, {"cache_config.cache_dtype": "fp8"}, "--quantization fp8", True),
+        ("kv_capacity", "emulator --kv-cache-dtype=fp8", {}, "--quantization fp8", True),
+        (
+            "kv_capacity",
+            "vllm serve m --kv_cache_dtype fp8 --quantization fp8",
+            {},
+            "a higher --gpu-memory-utilization",
+            False,
+        ),
+        ("decode", None, {"speculative_config.method": "eagle3"}, "--quantization fp8", True),
+        (
+            "prefill_compute",
+            "vllm serve m",
+            {"parallel_config.tensor_parallel_size": 1},
+            "--tensor-parallel-size 2",
+            False,
+        ),
+        ("prefill_compute", "vllm serve m", {"parallel_config.tensor_parallel_size": 4}, "--quantization fp8", True),
+        ("prefill_compute", "vllm serve m --quantization fp8 --tensor-parallel-size 2", {}, None, False),
+        ("batch", "vllm serve m --max-num-seqs 4", {}, "a higher --max-num-seqs", False),
+        ("batch", "vllm 'serve", {}, "a higher --max-num-seqs", False),
+    ],
+)
+def test_what_is_pulled_already_is_not_named_again(kind, command, settings, text, lossy):
+    found = left("vllm", kind, command, settings)
+    assert (None if found is None else found.text) == text
+    assert found is None or found.lossy == lossy
 
 
 def test_every_engine_with_levers_has_one_for_every_limit():

@@ -197,6 +197,8 @@ def test_a_folder_with_runs_of_another_level_is_refused(tmp_path):
     step = Step(name="engine", command=ENGINE)
     cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), step)
     cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3", "--agents", "9", "--seed", "4"]), step)
+    (tmp_path / "o" / "agents-0001-seed-0").mkdir()
+    (tmp_path / "o" / "agents-0001-seed-0" / "run.json").write_text("{}")
     with pytest.raises(UsageError, match="another engine, workload or level"):
         cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<4"]), step)
     with pytest.raises(UsageError, match="another engine, workload or level"):

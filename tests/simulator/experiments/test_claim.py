@@ -40,7 +40,16 @@ def test_a_folder_says_what_is_done_in_it(tmp_path: Path) -> None:
     path = tmp_path / "new" / "work.json"
     assert mark(path, {"work": "a", "name": "x"}, by="work")
     assert mark(path, {"work": "a", "name": "y"}, by="work")
+    assert mark(path, {"work": "b"}, by="work")  # nothing was done there yet: the command that made it had failed
+    assert mark(path, {"work": "a"}, by="work")
+    (tmp_path / "new" / "one").mkdir()
+    (tmp_path / "new" / "one" / "run.json").write_text("{}")
     assert not mark(path, {"work": "b"}, by="work")
+    assert mark(path, {"work": "a"}, by="work")
+    (tmp_path / "log").mkdir()
+    assert mark(tmp_path / "log" / "work.json", {"work": "a"}, by="work")
+    (tmp_path / "log" / "log.jsonl").write_text("{}\n")
+    assert not mark(tmp_path / "log" / "work.json", {"work": "b"}, by="work")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
     with pytest.raises(UsageError, match="is not empty and holds no work"):
