@@ -21,6 +21,7 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.results.working_set import working_set
 from windtunnel.simulator.why import breaks_of
@@ -181,7 +182,7 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
     if not found.valid:
         out += paper.wrapped(f"the run is not valid: {', '.join(summary.invalid_reasons)}", "")
-    out += ["", f"{'where the time of ' + str(len(found.calls)) + ' calls went':<52}{'share':>7}{'mean':>11}"]
+    out += ["", f"{'where the time of ' + count(len(found.calls), 'call') + ' went':<52}{'share':>7}{'mean':>11}"]
     out += [_row(name, share, found) for name, share in neck.parts.items()]
     out += [
         _between(name, found) for name in BEFORE.values() if any(p.name == name for c in found.calls for p in c.before)

@@ -46,7 +46,9 @@ def main(argv: Sequence[str]) -> int:
         return 2
     except OSError as error:
         # vLLM's own words: whoever watches its log for them finds them here.
-        _log("ERROR", f"[Errno {error.errno}] cannot listen on {settings.host}:{settings.port}: {error.strerror}.")
+        reason = os.strerror(error.errno) if error.errno else error.strerror  # asyncio's is a sentence of its own
+        where = f"{settings.host}:{settings.port}"
+        _log("ERROR", f"[Errno {error.errno}] cannot listen on {where} ({reason}): choose another --port.")
         return 1
 
 

@@ -17,6 +17,7 @@ from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces import duty
@@ -99,7 +100,7 @@ class Readings:
         if summary.emulated:
             self.emulation = emulation.in_words(summary.engine.emulation) or None
         reading = _reading(summary, agents, seed, out)
-        self._talk(f"{agents} agents, seed {seed}: {_said(summary, reading)}")
+        self._talk(f"{count(agents, 'agent')}, seed {seed}: {_said(summary, reading)}")
         return reading
 
 
@@ -184,7 +185,7 @@ def beyond(edge: Edge) -> Diagnosis | None:
     found, _, _ = diagnose(Path(first.run), level=True)
     if not found.calls or found.bottleneck.kind == "unknown":
         return None
-    evidence = (f"at {first.agents} agents: " + "; ".join(found.bottleneck.evidence),)
+    evidence = (f"at {count(first.agents, 'agent')}: " + "; ".join(found.bottleneck.evidence),)
     return replace(found, bottleneck=replace(found.bottleneck, evidence=evidence))
 
 
@@ -206,7 +207,7 @@ def answer(
         least = min(reading.agents for reading in lag)
         notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
     others = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT)
-    notes += [f"in {count} of {len(edge.readings)} runs: {in_words(reason)}" for reason, count in others.items()]
+    notes += [f"in {times} of {len(edge.readings)} runs: {in_words(reason)}" for reason, times in others.items()]
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
     late = any(reading.agents == after and not reading.met for reading in lag)
     return Capacity(

@@ -149,7 +149,9 @@ class Experiment:
             step = steps[place]
             if step.name in self.failed or step.name in self.twins or self.done(block, step):
                 continue
-            self._talk(f"block {block + 1} of {self.plan.least} to {self.plan.most}, {step.name}")
+            least, most = self.plan.least, self.plan.most
+            blocks = f"{most}" if least == most else f"{least} to {most}"
+            self._talk(f"block {block + 1} of {blocks}, {step.name}")
             try:
                 if await self._is_twin(runner, step):
                     continue

@@ -24,7 +24,7 @@ from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
-from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.results.text import count, render_summary
 from windtunnel.simulator.run import gpu, samplers
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
@@ -188,7 +188,7 @@ class Run:
             prepared = await prepare_run(self.config, self.loaded.traces, link, run_id=self.run_id, talk=talk)
             if writer is None:
                 writer = self._create()
-            talk(f"{self.config.agents} agents, {prepared.in_words()}, route {prepared.route}")
+            talk(f"{count(self.config.agents, 'agent')}, {prepared.in_words()}, route {prepared.route}")
             talk(f"length: {estimate(prepared.traces, self.config)}")
             talk(f"results: {writer.path}")
             try:
@@ -207,9 +207,9 @@ class Run:
         root, resolved = link.root, link.resolved
         clock = RealClock()
         target = parse_target(root, headers=self.config.headers)
-        workers, count = None, self.config.workers
-        if count > 1:
-            workers = await Workers.start(count, target, keep_text=self.config.keeps_text)
+        workers, processes = None, self.config.workers
+        if processes > 1:
+            workers = await Workers.start(processes, target, keep_text=self.config.keeps_text)
         origin, wall = clock.now_ns(), time.time()
         writer.write_run(
             describe(

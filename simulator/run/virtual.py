@@ -34,6 +34,7 @@ from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import HERE, RunFolder, RunWriter
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run import samplers
 from windtunnel.simulator.run.bodies import Bodies
 from windtunnel.simulator.run.config import RunConfig
@@ -141,7 +142,7 @@ class VirtualRun:
         prepared = await prepare_run(config, self.loaded.traces, link, run_id=self.run_id, talk=self._talk, packed=True)
         writer = RunWriter.create(self._out, self.run_id, no_text=not config.text)
         try:
-            self._talk(f"{config.agents} agents, {prepared.in_words()}, route {prepared.route}")
+            self._talk(f"{count(config.agents, 'agent')}, {prepared.in_words()}, route {prepared.route}")
             self._talk(f"length: {estimate(prepared.traces, config)}")
             self._talk(f"results: {writer.path}")
             about = describe(
