@@ -16,6 +16,7 @@ from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import Bottleneck, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
+from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
@@ -79,18 +80,17 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     if limits and all(limit.metric.startswith("ttft") for limit in limits):
         times = [breakdown.until_first(time) for time in times]
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
-    settings = engine.get("resolved")
+    resolved = engine.get("resolved")
+    settings = resolved if isinstance(resolved, dict) else {}
     inside = tally.engine_in_window() or samples
     found = find(
         summary,
         times,
         inside,
         working_set=max((tokens for _, tokens in held), default=None),
-        settings=settings if isinstance(settings, dict) else {},
+        settings=settings,
     )
-    pulled = _lever(
-        engine.get("name"), found.kind, _command(folder.run), settings if isinstance(settings, dict) else {}
-    )
+    pulled = _lever(engine.get("name"), found.kind, command_of(folder.run), settings)
     return (
         Diagnosis(
             run_dir=str(path),
@@ -113,13 +113,6 @@ def _lever(engine: Any, kind: str, command: str | None, settings: dict[str, Any]
     return levers.left(engine, known, command, settings) if isinstance(engine, str) and known is not None else None
 
 
-def _command(run: dict[str, Any]) -> str | None:
-    """How the engine was started, where the run started it."""
-    config = run.get("config")
-    command = config.get("engine") if isinstance(config, dict) else None
-    return command if isinstance(command, str) else None
-
-
 def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:
     """What it may cost: in quality, and where it is emulated in time."""
     said = [levers.LOSSY] if lever.lossy else []
@@ -128,7 +121,7 @@ def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:
         from windtunnel.simulator.expected import expected
 
         engine = summary.engine
-        started = _command(run) or ("emulator" if run.get("virtual") is True else None)
+        started = command_of(run) or ("emulator" if run.get("virtual") is True else None)
         cached = None if engine.kv_usage is None or not engine.kv_tokens else engine.kv_usage * engine.kv_tokens
         told = expected(started, lever.text, running=engine.running, cached=cached) if started else ""
         said += [told] if told else []

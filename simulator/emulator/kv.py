@@ -109,6 +109,10 @@ class KvCache:
         """How many leading tokens of a running request the prefix cache knows."""
         return request.blocks.cached * self._size
 
+    def created(self, request: Request) -> int:
+        """How many tokens of a running request's prompt it has put there itself."""
+        return max(0, min(self.cached(request), request.prompt_tokens) - (request.hit or 0))
+
     def bounds(self, request: Request) -> tuple[int, int, int]:
         """Until when steps change nothing about what a running request holds, tokens.
 

@@ -1,5 +1,9 @@
 """The free queue of `RunPool` is a ring of entries; what these are, and what a request holds of them."""
 
+from typing import TypeVar
+
+_T = TypeVar("_T")
+
 
 class Entry:
     """Blocks that leave the queue one after the other, the last first. Those of a plain entry cache nothing."""
@@ -79,6 +83,20 @@ class Found:
 
 NOWHERE: Entry = Entry.__new__(Entry)
 """Beside an entry that is not in the queue. Itself would be a circle, which only the collector takes apart."""
+
+
+def drop(known: dict[int, _T], others: dict[int, list[_T]], key: int, one: _T) -> None:
+    """`one` is no longer known by a key: where it was the one found by it, the oldest of the others is from now on."""
+    twins = others.get(key)
+    if known[key] != one:
+        assert twins is not None
+        twins.remove(one)
+    elif twins:
+        known[key] = twins.pop(0)
+    else:
+        del known[key]
+    if twins is not None and not twins:
+        del others[key]
 
 
 def link(left: Entry, entry: Entry) -> None:

@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import repeat
 
-from windtunnel.simulator.emulator.ring import Chain, Entry, Found, Run, Single, link, unlink
+from windtunnel.simulator.emulator.ring import Chain, Entry, Found, Run, Single, drop, link, unlink
 from windtunnel.simulator.emulator.singles import Singles
 
 _SHORT = 256
@@ -184,7 +184,7 @@ class RunPool(Singles):
                 del entry.keys[-left:]
             elif isinstance(entry, Single):
                 assert entry.key is not None
-                self._drop(blocks[0], entry.key)
+                drop(self._first, self._twins, entry.key, blocks[0])
                 del self._singles[blocks[0]]
             taken += blocks[: -left - 1 : -1]
             del blocks[-left:]
@@ -291,13 +291,4 @@ class RunPool(Singles):
                 del known[key]
             return
         for key in keys:
-            twins = others.get(key)
-            if known[key] is not run:
-                assert twins is not None
-                twins.remove(run)
-            elif twins:
-                known[key] = twins.pop(0)
-            else:
-                del known[key]
-            if twins is not None and not twins:
-                del others[key]
+            drop(known, others, key, run)

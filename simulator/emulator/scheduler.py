@@ -130,8 +130,7 @@ class Scheduler:
                 if self.asynchronous and request.rhythm is None:
                     self.kv.cache(request, request.computed - request.placeholders)
             if first:
-                held = min(self.kv.cached(request), request.prompt_tokens)
-                request.created = max(0, held - (request.hit or 0))
+                request.created = self.kv.created(request)
             if request.produced >= request.ends:
                 request.finished = request.reason
                 finished = True

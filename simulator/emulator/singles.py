@@ -6,7 +6,7 @@ Their keys and their order are those of `BlockPool`.
 from collections.abc import Iterable, Mapping, Sequence
 
 from windtunnel.simulator.emulator.owing import Owing
-from windtunnel.simulator.emulator.ring import Entry, Single, link, unlink
+from windtunnel.simulator.emulator.ring import Entry, Single, drop, link, unlink
 
 
 class Singles(Owing):
@@ -60,7 +60,7 @@ class Singles(Owing):
         single = self._singles.get(block)
         if single is None or single.key is None:
             return
-        self._drop(block, single.key)
+        drop(self._first, self._twins, single.key, block)
         single.key = None
         if single.holders == 1:
             del self._singles[block]
@@ -127,15 +127,3 @@ class Singles(Owing):
     def _find_by(self, key: int, block: int) -> None:
         if self._first.setdefault(key, block) != block:
             self._twins.setdefault(key, []).append(block)
-
-    def _drop(self, block: int, key: int) -> None:
-        twins = self._twins.get(key)
-        if self._first[key] != block:
-            assert twins is not None
-            twins.remove(block)
-        elif twins:
-            self._first[key] = twins.pop(0)
-        else:
-            del self._first[key]
-        if twins is not None and not twins:
-            del self._twins[key]

@@ -110,8 +110,7 @@ class Through:
         request.wakes_at = NEVER if stops or self._depth == 1 else request.ends_at + 1
         request.returned_from = request.noted_from = number
         request.scheduled_from = number + 1
-        held = min(kv.cached(request), request.prompt_tokens)
-        request.created = max(0, held - (request.hit or 0))
+        request.created = kv.created(request)
         self._over.setdefault(request.ends_at, []).append(request)
         parking.awake.remove(request)
         parking.count += 1

@@ -13,6 +13,7 @@ from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.experiments import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import of_tally
@@ -181,9 +182,8 @@ def engine_identity(run: Mapping[str, Any]) -> str:
     engine = run.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     resolved = engine.get("resolved")
-    config = run.get("config")
-    command = config.get("engine") if isinstance(config, dict) else None
-    env, words = cmd.split(command) if isinstance(command, str) and command.strip() else ({}, [])
+    command = command_of(run) or ""
+    env, words = cmd.split(command) if command.strip() else ({}, [])
     parts: dict[str, Any] = {key: engine.get(key) for key in ("name", "version", "model", "emulation")}
     if engine.get("emulated"):
         parts["kv_tokens"] = engine.get("kv_tokens")

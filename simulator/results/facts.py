@@ -1,5 +1,6 @@
 """The facts of a finished run that its validity is judged by."""
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
@@ -116,6 +117,13 @@ def _cold_start(tally: Tally) -> bool:
     if window is None or not fresh(tally.run, tally.engine[0] if tally.engine else None):
         return False
     return not any(of_call.completed(call) and of_call.ended_ns(call) <= window.start for call in tally.calls)
+
+
+def command_of(run: Mapping[str, Any]) -> str | None:
+    """How the engine was started, where the run started it."""
+    config = run.get("config")
+    command = config.get("engine") if isinstance(config, dict) else None
+    return command if isinstance(command, str) else None
 
 
 def fresh(run: dict[str, Any], baseline: EngineSample | None) -> bool:
