@@ -31,17 +31,17 @@ class Single(Entry):
 class Run(Entry):
     """Blocks that stand one behind another in a prompt and have the same holders."""
 
-    __slots__ = ("base", "found", "held", "keys")
+    __slots__ = ("base", "held", "keys", "twin")
 
-    def __init__(self, blocks: list[int], keys: list[int], base: int, held: "list[Chain]", *, found: bool) -> None:
+    def __init__(self, blocks: list[int], keys: list[int], base: int, held: "list[Chain]") -> None:
         super().__init__(blocks)
         self.keys = keys
         """Of each block."""
         self.base = base
         """Place of its first block in the prompt."""
         self.held = held
-        self.found = found
-        """A lookup of any of the keys finds this run and not one with the same tokens elsewhere."""
+        self.twin: Run | None = None
+        """The next younger one that begins with the same key."""
 
 
 class Chain:

@@ -6,18 +6,19 @@ as a whole, and evicted from its end. A run is cut where a prompt parts from it,
 holds it. What a request holds is a list of runs (`Chain`).
 
 Keys of runs are chained: where two prompts have equal ones, all before is equal, too, and they stand at the same place.
-Blocks that are found one by one (`Singles`) are in the same queue.
+So only the first key of a run is looked up, and its others are compared by their ends. That takes that wherever two
+runs have a key in common, both begin with the same one: they are twins, and cut together. Of twins the oldest is found,
+as far as it reaches, then the next. Blocks that are found one by one (`Singles`) are in the same queue.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import repeat
 
 from windtunnel.simulator.emulator.ring import Chain, Entry, Found, Run, Single, drop, link, unlink
 from windtunnel.simulator.emulator.singles import Singles
 
 _SHORT = 256
-"""Blocks. Neighbours that are freed at once become one run where one of them is no longer."""
+"""Blocks. What is freed together with the run before it becomes part of that where it is no longer."""
 
 
 class RunPool(Singles):
@@ -26,9 +27,9 @@ class RunPool(Singles):
     def __init__(self, count: int, *, caching: bool = True) -> None:
         super().__init__(count, caching=caching)
         self._runs: dict[int, Run] = {}
-        """Key to the run that a lookup finds it in."""
-        self._others: dict[int, list[Run]] = {}
-        """Key to further runs that have a block of the same tokens, oldest first."""
+        """By their first key, of twins the oldest."""
+        self._kept = 0
+        """Blocks in runs."""
 
     @property
     def usage(self) -> float:
@@ -38,8 +39,7 @@ class RunPool(Singles):
     @property
     def cached_blocks(self) -> int:
         self._pay()
-        further = sum(map(len, self._twins.values())) + sum(map(len, self._others.values()))
-        return len(self._first) + len(self._runs) + further
+        return len(self._first) + sum(map(len, self._twins.values())) + self._kept
 
     def _pay(self) -> None:
         self.lagging()
@@ -71,18 +71,18 @@ class RunPool(Singles):
         """So much of the last run is the prompt's, where that is not all of it."""
         while at < most and (run := known.get(keys[at])) is not None:
             if part:
-                runs[-1], _ = self._cut(runs[-1], part)
-            if at > run.base:
-                _, run = self._cut(run, at - run.base)
+                self._cut(runs[-1], part)
             length = self._alike(run, keys, at, most)
             part = length if length < len(run.blocks) else 0
+            if run.twin is not None and not part:
+                self._cut(run, length)
             runs.append(run)
             at += length
         found.count = at
         return found
 
     def knows(self, key: int) -> bool:
-        """Whether a run may be found by this key, one that is counted as taken too."""
+        """Whether a run that begins with this key may be found, one that is counted as taken too."""
         return key in self._runs
 
     def held_by_none(self, found: Found) -> int:
@@ -99,10 +99,11 @@ class RunPool(Singles):
         """What a request holds at first: that which was found."""
         chain, left = Chain(), found.count
         chain.cached = left
-        for whole in found.runs:
+        for run in found.runs:
             if not left:
                 break
-            run = whole if left >= len(whole.blocks) else self._cut(whole, left)[0]
+            if left < len(run.blocks):
+                self._cut(run, left)
             left -= len(run.blocks)
             if not run.held:
                 unlink(run)
@@ -123,28 +124,33 @@ class RunPool(Singles):
         blocks, base, last = chain.bare[: len(keys)], chain.cached, chain.runs[-1] if chain.runs else None
         del chain.bare[: len(keys)]
         chain.cached += len(keys)
-        alone = last is not None and last.found and len(last.held) == 1
-        run = last if alone and last is not None else Run([], [], base, [chain], found=True)
-        there = list(map(self._runs.setdefault, keys, repeat(run)))
-        if there.count(run) < len(keys):
-            self._cache_twins(chain, blocks, keys, [one is run for one in there])
-            return
-        run.blocks += blocks
-        run.keys += keys
-        if run is not last:
+        self._kept += len(keys)
+        if not self._runs.keys().isdisjoint(keys):
+            self._cache_twins(chain, blocks, keys, base)
+        elif last is not None and len(last.held) == 1 and self._alone(last):
+            last.blocks += blocks
+            last.keys += keys
+        else:
+            run = self._runs[keys[0]] = Run(blocks, list(keys), base, [chain])
             chain.runs.append(run)
 
-    def _cache_twins(self, chain: Chain, blocks: list[int], keys: Sequence[int], found: list[bool]) -> None:
+    def _cache_twins(self, chain: Chain, blocks: list[int], keys: Sequence[int], base: int) -> None:
         """The same where others have some of the tokens, too."""
-        place, start = chain.cached - len(keys), 0
+        known, start = self._runs, 0
         while start < len(keys):
-            stop = next((at for at in range(start + 1, len(keys)) if found[at] != found[start]), len(keys))
-            run = Run(blocks[start:stop], list(keys[start:stop]), place + start, [chain], found=found[start])
-            if run.found:
-                self._runs.update(dict.fromkeys(run.keys, run))
+            twin = known.get(keys[start])
+            if twin is None:
+                stop = next((at for at in range(start + 1, len(keys)) if keys[at] in known), len(keys))
             else:
-                for key in run.keys:
-                    self._others.setdefault(key, []).append(run)
+                stop = start + self._alike(twin, keys, start, len(keys))
+                self._cut(twin, stop - start)
+            run = Run(blocks[start:stop], list(keys[start:stop]), base + start, [chain])
+            if twin is None:
+                known[keys[start]] = run
+            else:
+                while twin.twin is not None:
+                    twin = twin.twin
+                twin.twin = run
             chain.runs.append(run)
             start = stop
 
@@ -162,11 +168,10 @@ class RunPool(Singles):
                 behind = None
                 continue
             self._free += len(run.blocks)
-            if behind is not None and run.found and behind.found:
-                behind = self._freed(run, behind)
-            else:
-                link(self._ring.before, run)
-                behind = run
+            if behind is not None and len(behind.blocks) <= _SHORT and self._alone(behind) and self._alone(run):
+                self._join(run, behind)
+            link(self._ring.before, run)
+            behind = run
         chain.runs, chain.bare, chain.cached = [], [], 0
 
     def take(self, wanted: int) -> list[int]:
@@ -180,8 +185,7 @@ class RunPool(Singles):
             entry = ring.after
             blocks = entry.blocks
             if isinstance(entry, Run):
-                self._evict(entry, entry.keys[: -left - 1 : -1])
-                del entry.keys[-left:]
+                self._evict(entry, left)
             elif isinstance(entry, Single):
                 assert entry.key is not None
                 drop(self._first, self._twins, entry.key, blocks[0])
@@ -197,8 +201,9 @@ class RunPool(Singles):
         if self.free_count != self.count - 1:
             return False
         order = self.free_order()[::-1]
-        for known in (self._runs, self._others, self._first, self._twins, self._singles):
+        for known in (self._runs, self._first, self._twins, self._singles):
             known.clear()
+        self._kept = 0
         self._ring.before = self._ring.after = self._ring
         link(self._ring, Entry(order))
         return True
@@ -213,8 +218,13 @@ class RunPool(Singles):
         told, entry = list[tuple[int, int | None, bool]](), self._ring
         while (entry := entry.after) is not self._ring:
             if isinstance(entry, Run):
-                pairs = zip(entry.blocks, entry.keys, strict=True)
-                told += reversed([(block, key, self._runs[key] is entry) for block, key in pairs])
+                first, hidden = self._runs[entry.keys[0]], 0
+                while first is not entry:
+                    hidden = max(hidden, len(first.blocks))
+                    assert first.twin is not None
+                    first = first.twin
+                pairs = enumerate(zip(entry.blocks, entry.keys, strict=True))
+                told += reversed([(block, key, at >= hidden) for at, (block, key) in pairs])
             elif isinstance(entry, Single) and (key := entry.key) is not None:
                 told += [(block, key, self._first[key] == block) for block in entry.blocks]
             else:
@@ -222,73 +232,59 @@ class RunPool(Singles):
         return told
 
     def _alike(self, run: Run, keys: Sequence[int], at: int, most: int) -> int:
-        """How much of a run a lookup of the keys from `at` on finds: at least its first block."""
+        """How many of the keys from `at` on are a run's: at least its first."""
         there, length = run.keys, min(len(run.keys), most - at)
-        if not run.found:
-            known = self._runs
-            return next((n for n in range(1, length) if known.get(keys[at + n]) is not run), length)
         if there[length - 1] == keys[at + length - 1]:
             return length
         return bisect_left(range(1, length), True, key=lambda n: there[n] != keys[at + n]) + 1
 
-    def _cut(self, run: Run, length: int) -> tuple[Run, Run]:
-        """A run becomes two, its first `length` blocks and the rest, which is in front in the queue.
+    def _alone(self, run: Run) -> bool:
+        """Whether it has no twin."""
+        return run.twin is None and self._runs[run.keys[0]] is run
 
-        The longer one stays the same object.
+    def _cut(self, run: Run, length: int) -> None:
+        """A run and its twins are their first `length` blocks; the rest of each is a run of its own, before it in the
+        queue.
         """
-        blocks, keys = run.blocks, run.keys
-        if 2 * length < len(blocks):
-            part = Run(blocks[:length], keys[:length], run.base, run.held.copy(), found=run.found)
-            del blocks[:length], keys[:length]
-            run.base += length
-            pair = part, run
-        else:
-            part = Run(blocks[length:], keys[length:], run.base + length, run.held.copy(), found=run.found)
-            del blocks[length:], keys[length:]
-            pair = run, part
-        self._point(part.keys, run, part)
-        for chain in run.held:
-            at = chain.runs.index(run)
-            chain.runs[at : at + 1] = pair
-        if not run.held:
-            link(run if pair[0] is part else run.before, part)
-        return pair
+        one: Run | None = self._runs[run.keys[0]]
+        older: Run | None = None
+        while one is not None:
+            if len(one.blocks) > length:
+                rest = Run(one.blocks[length:], one.keys[length:], one.base + length, one.held.copy())
+                del one.blocks[length:], one.keys[length:]
+                for chain in one.held:
+                    chain.runs.insert(chain.runs.index(one) + 1, rest)
+                if not one.held:
+                    link(one.before, rest)
+                if older is None:
+                    self._runs[rest.keys[0]] = rest
+                else:
+                    older.twin = rest
+                older = rest
+            one = one.twin
 
-    def _freed(self, run: Run, behind: Run) -> Run:
-        """A run joins the queue and the last one in it, which is what follows it; the end of the queue then."""
-        if min(len(run.blocks), len(behind.blocks)) > _SHORT:
-            link(self._ring.before, run)
-            return run
-        if len(behind.blocks) > len(run.blocks):
-            self._point(run.keys, run, behind)
-            behind.blocks[:0], behind.keys[:0], behind.base = run.blocks, run.keys, run.base
-            return behind
-        self._point(behind.keys, behind, run)
+    def _join(self, run: Run, behind: Run) -> None:
+        """A run takes over what follows it, which was in the queue."""
+        unlink(behind)
+        del self._runs[behind.keys[0]]
         run.blocks += behind.blocks
         run.keys += behind.keys
-        unlink(behind)
-        link(self._ring.before, run)
-        return run
 
-    def _point(self, keys: list[int], old: Run, new: Run) -> None:
-        """These keys were those of one run and are another one's now."""
-        known, others = self._runs, self._others
-        if old.found:
-            known.update(dict.fromkeys(keys, new))
+    def _evict(self, run: Run, count: int) -> None:
+        """The last blocks of a run are no longer known."""
+        first, left = run.keys[0], max(0, len(run.keys) - count)
+        self._kept -= len(run.keys) - left
+        del run.keys[left:]
+        if left:
             return
-        for key in keys:
-            if known[key] is old:
-                known[key] = new
-            else:
-                twins = others[key]
-                twins[twins.index(old)] = new
-
-    def _evict(self, run: Run, keys: list[int]) -> None:
-        """These of a run's keys are no longer known."""
-        known, others = self._runs, self._others
-        if run.found and (not others or others.keys().isdisjoint(keys)):
-            for key in keys:
-                del known[key]
-            return
-        for key in keys:
-            drop(known, others, key, run)
+        one = self._runs[first]
+        if one is not run:
+            while one.twin is not run:
+                assert one.twin is not None
+                one = one.twin
+            one.twin = run.twin
+        elif run.twin is not None:
+            self._runs[first] = run.twin
+        else:
+            del self._runs[first]
+        run.twin = None
