@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.experiments import beside as side
 from windtunnel.simulator.experiments import kept
+from windtunnel.simulator.experiments.claim import log_of
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE
 from windtunnel.simulator.experiments.metrics import chosen, parse
 from windtunnel.simulator.experiments.outcome import LIVE, OTHER_WORK, Outcome, StepOutcome, StepRuns, assess
@@ -298,7 +299,7 @@ class Comparing:
         """What the experiment came to; before its first block is whole, what its runs so far allow to say."""
         if (folder / OUTCOME_FILE).exists():
             return kept.read_outcome(folder), ()
-        names = {str(e.get("folder")): str(e.get("step")) for e in kept.log_of(folder) if e.get("type") == "run"}
+        names = {str(e.get("folder")): str(e.get("step")) for e in log_of(folder) if e.get("type") == "run"}
         steps: dict[str, dict[int, Measured]] = {}
         for path, over in kept.run_folders(folder):
             name = names.get(str(path.relative_to(folder)))

@@ -2,17 +2,21 @@
 
 import fcntl
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from windtunnel.simulator.results.files import read_regular
+from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.store import RUN_FILE
 from windtunnel.traces.errors import UsageError
 
 LOCK_FILE, LOG_FILE = "lock", "log.jsonl"
+FAILED = "failed"
+"""Type of the log's lines about an engine that did not start: nothing was done."""
 
 
 @contextmanager
@@ -42,32 +46,74 @@ def held(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def mark(path: Path, work: Mapping[str, Any], *, by: str) -> bool:
+def mark(path: Path, work: Mapping[str, Any], *, by: str, says: Collection[str] = ()) -> bool:
     """Write into a new folder what is done there; of one that has it, whether it is the same work by its key `by`.
 
-    A folder in which no run was begun is a new one: the command that made it had failed. Raises UsageError for a
-    folder that holds something else, or cannot be written.
+    A folder in which nothing was done is a new one: the command that made it had failed, and what it said of itself,
+    the log and the files in `says`, goes with it. Raises UsageError for a folder that holds something else, that
+    another process works in, or that cannot be written.
     """
     folder = path.parent
     partial = path.with_name(f".{path.name}.partial")
     try:
-        if path.exists():
-            found = msgspec.json.decode(path.read_bytes())
-            if isinstance(found, dict) and found.get(by) == work[by]:
-                return True
-            if (folder / LOG_FILE).exists() or any(folder.rglob(RUN_FILE)):
-                return False
-        elif folder.exists() and any(entry.name not in (LOCK_FILE, partial.name) for entry in folder.iterdir()):
-            raise UsageError(f"{folder} is not empty and holds no {path.name}; give --out another folder")
-        folder.mkdir(parents=True, exist_ok=True)
-        # Whole or not at all: what a kill left of it would lock the work out of its own folder.
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")
-        partial.replace(path)
+        inside = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
-        raise UsageError(f"cannot use {folder} ({error.strerror}); give --out another folder") from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{path} is damaged ({error}); give --out another folder") from error
+        raise _unusable(folder, error) from error
+    if path.name not in inside and inside - {LOCK_FILE, partial.name}:
+        raise UsageError(f"{folder} is not empty and holds no {path.name}; give --out another folder")
+    with held(folder):
+        try:
+            if path.exists():
+                found = msgspec.json.decode(path.read_bytes())
+                if isinstance(found, dict) and found.get(by) == work[by]:
+                    return True
+                if worked_in(folder, path.name):
+                    return False
+                for name in (LOG_FILE, *says):
+                    (folder / name).unlink(missing_ok=True)
+            # Whole or not at all: what a kill left of it would lock the work out of its own folder.
+            partial.write_bytes(msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")
+            partial.replace(path)
+        except OSError as error:
+            raise _unusable(folder, error) from error
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{path} is damaged ({error}); give --out another folder") from error
     return True
+
+
+def _unusable(folder: Path, error: OSError) -> UsageError:
+    return UsageError(f"cannot use {folder} ({error.strerror}); give --out another folder")
+
+
+def worked_in(folder: Path, mark_name: str) -> bool:
+    """Whether a run was begun in it, or anything logged but engines that did not start.
+
+    Runs of a folder in it that has a mark of its own are that one's.
+    """
+    if any(entry.get("type") != FAILED for entry in log_of(folder)):
+        return True
+    for run in folder.rglob(RUN_FILE):
+        inside = run.relative_to(folder).parents
+        if not any((folder / above / mark_name).exists() for above in inside if above != Path()):
+            return True
+    return False
+
+
+def log_of(folder: Path) -> list[dict[str, Any]]:
+    """What has happened in it, line by line; one that was cut off by a kill is left out."""
+    try:
+        lines = read_regular(folder / LOG_FILE).split(b"\n")
+    except (OSError, UsageError):
+        return []
+    found = []
+    for line in lines:
+        try:
+            entry = msgspec.json.decode(line)
+        except UNREADABLE:
+            continue
+        if isinstance(entry, dict):
+            found.append(entry)
+    return found
 
 
 def set_aside(place: Path) -> Path | None:

@@ -25,8 +25,6 @@ from windtunnel.traces.errors import EngineError, RunError, UsageError
 PLAN_FILE, OUTCOME_FILE = "experiment.json", "outcome.json"
 SCHEMA = "windtunnel.experiment/1"
 
-Entry = dict[str, Any]
-
 
 class Runner(Protocol):
     """Makes runs of steps; engines are started and stopped behind it."""
@@ -74,16 +72,16 @@ class Experiment:
         """A new folder, or one that the same plan began; UsageError for one that another plan wrote."""
         experiment = cls(plan, folder, talk=talk)
         mark = {"schema": SCHEMA, "name": plan.name, "plan": fingerprint(plan), "file": _text(plan.path)}
-        if not claim.mark(folder / PLAN_FILE, mark, by="plan"):
+        if not claim.mark(folder / PLAN_FILE, mark, by="plan", says=(OUTCOME_FILE,)):
             raise UsageError(f"{folder} belongs to another plan than {plan.path}; give --out another folder")
         experiment._recall()
         return experiment
 
     def _recall(self) -> None:
-        for entry in _entries(self.folder / claim.LOG_FILE):
+        for entry in claim.log_of(self.folder):
             step = str(entry.get("step"))
             match entry.get("type"):
-                case "failed":
+                case claim.FAILED:
                     self.failed[step] = str(entry.get("reason"))
                 case "run":
                     self.failed.pop(step, None)
@@ -162,7 +160,7 @@ class Experiment:
                 await runner.run(step, self.plan.workload.seed + block, out)
             except EngineError as error:
                 self.failed[step.name] = str(error)
-                self._note(type="failed", step=step.name, reason=str(error))
+                self._note(type=claim.FAILED, step=step.name, reason=str(error))
                 self._talk(f"{step.name} is left out: {error}")
             else:
                 self._note(type="run", step=step.name, block=block, folder=str(out.relative_to(self.folder)))
@@ -279,20 +277,3 @@ def _text(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except OSError:
         return ""
-
-
-def _entries(path: Path) -> list[Entry]:
-    """The log's readable lines; one that was cut off by a kill is left out."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        try:
-            entry = msgspec.json.decode(line)
-        except msgspec.DecodeError:
-            continue
-        if isinstance(entry, dict):
-            found.append(entry)
-    return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.experiments.claim import LOCK_FILE, LOG_FILE
+from windtunnel.simulator.experiments.claim import LOCK_FILE
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.outcome import Outcome
 from windtunnel.simulator.results.files import read_regular
@@ -74,20 +74,3 @@ def run_folders(experiment: Path) -> Iterator[tuple[Path, bool]]:
         except OSError:
             continue
         yield from ((run, (run / SUMMARY_FILE).exists()) for run in inside if (run / RUN_FILE).exists())
-
-
-def log_of(experiment: Path) -> list[dict[str, Any]]:
-    """What has happened in it, line by line; one that was cut off by a kill is left out."""
-    try:
-        lines = read_regular(experiment / LOG_FILE).split(b"\n")
-    except (OSError, UsageError):
-        return []
-    found = []
-    for line in lines:
-        try:
-            entry = msgspec.json.decode(line)
-        except UNREADABLE:
-            continue
-        if isinstance(entry, dict):
-            found.append(entry)
-    return found

@@ -203,6 +203,19 @@ def test_a_step_that_failed_is_tried_again_by_the_next_call_and_never_twice_in_o
     assert (said, last.calls) == ([], [])
 
 
+def test_a_folder_of_which_no_engine_started_is_another_plans_and_tells_nothing_of_the_first(plan, made, tmp_path):
+    alone = msgspec.structs.replace(plan, steps=plan.steps[:1])
+    conduct(alone, tmp_path / "out", StandIn(made, refuses="base"))
+    assert b"no memory is left" in (tmp_path / "out" / "outcome.json").read_bytes()
+    other = Experiment.open(plan, tmp_path / "out", talk=print)
+    assert other.failed == {}
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"experiment.json", "lock"}
+    ended = conduct(plan, tmp_path / "out", StandIn(made, refuses="three"))
+    assert [step.failed is None for step in ended.outcome.steps] == [True, True, False, True, True]
+    with pytest.raises(UsageError, match="belongs to another plan"):
+        Experiment.open(alone, tmp_path / "out", talk=print)
+
+
 def test_one_configuration_alone_gets_no_more_blocks_than_the_least(plan, made, tmp_path):
     alone = msgspec.structs.replace(plan, steps=plan.steps[:1])
     runner = StandIn(made)

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from windtunnel.simulator.diagnose import diagnose
-from windtunnel.simulator.experiments.kept import at_work, log_of, name_of
+from windtunnel.simulator.experiments.claim import log_of
+from windtunnel.simulator.experiments.kept import at_work, name_of
 from windtunnel.simulator.experiments.runs import setting_differences
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.store import RunFolder
