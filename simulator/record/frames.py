@@ -24,6 +24,9 @@ class Begin(Struct, frozen=True, tag=True):
 class End(Struct, frozen=True, tag=True):
     """To the writer: the recording is over."""
 
+    failed: bool = False
+    """It did not come to be: where no call was recorded, nothing is left of it."""
+
 
 class Began(Struct, frozen=True, tag=True):
     """From the writer, once: the folder is there."""
@@ -42,6 +45,8 @@ class Done(Struct, frozen=True, tag=True):
 
     sessions: int
     calls: int
+    failed: int
+    """Calls beside these."""
 
 
 ToWriter = Begin | Opened | Arrived | Closed | End

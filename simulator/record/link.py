@@ -45,11 +45,14 @@ class WriterLink:
         self._first: asyncio.Future[ToProxy | None] = asyncio.get_running_loop().create_future()
         self._done: asyncio.Future[Done | None] = asyncio.get_running_loop().create_future()
         self._process: asyncio.subprocess.Process | None = None
+        self._begun = False
+        """What is seen before waits: the writer must be told first of what it is part of."""
 
     async def start(self, begin: Begin) -> str:
         """The recording's folder. The writer has a session of its own: no signal of the terminal reaches it."""
         self._process = await start_process("windtunnel.simulator.record.writer", self.pipe)
         self.pipe.send(begin)
+        self._begun = True
         try:
             said = await asyncio.wait_for(self._first, START_S)
         except TimeoutError:
@@ -60,11 +63,11 @@ class WriterLink:
             raise RunError("the process that writes the recording did not start: see its message above")
         return said.folder
 
-    async def end(self) -> Done | None:
-        """What was recorded; None when the writer is gone."""
+    async def end(self, *, failed: bool = False) -> Done | None:
+        """What was recorded; None when the writer is gone. `failed`: the recording did not come to be."""
         await asyncio.sleep(0)  # what ended last is told in the loop's next turn
         self._tell()
-        self.pipe.send(End())
+        self.pipe.send(End(failed))
         try:
             done = await asyncio.wait_for(self._done, END_S)
         except TimeoutError:
@@ -116,6 +119,8 @@ class WriterLink:
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
+        if not self._begun:
+            return
         untold, self._untold = self._untold, []
         for message, parts in untold:
             self.pipe.send(message(), parts)

@@ -7,6 +7,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -16,8 +17,9 @@ from urllib.parse import quote
 from windtunnel.agents.client import parse_target
 from windtunnel.agents.recorder.proxy import Proxy
 from windtunnel.simulator.record.clients import agent_name, config_lines, environment, filled, needs_file
-from windtunnel.simulator.record.frames import Begin
+from windtunnel.simulator.record.frames import Begin, Done
 from windtunnel.simulator.record.link import WriterLink
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.viewer import say
 from windtunnel.traces.errors import UsageError
@@ -56,26 +58,39 @@ class Record:
         self._stopped = asyncio.Event()
         for number in FORWARDED:
             loop.add_signal_handler(number, self._signalled, number)
+        await self._resolve()
         link = WriterLink()
         proxy = Proxy(self._target, link)
-        folder = await link.start(self._begin())
-        gc.collect()
-        gc.freeze()
+        begin = self._begin()
+        await self._listen(proxy)  # before there is a folder: a port that is taken leaves nothing behind
         parts = asyncio.create_task(link.parts(proxy.shared.live))
+        came = False
         try:
-            await self._listen(proxy)
+            folder = await link.start(begin)
+            gc.collect()
+            gc.freeze()
             base = f"http://127.0.0.1:{proxy.port}" + (f"/tag/{quote(self._tag)}" if self._tag else "")
-            return await self._record(base, folder)
+            code = await self._record(base, folder)
+            came = True
         finally:
             await proxy.close()
             parts.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await parts
-            done = await link.end()
-            if done is None:
-                say(f"the process that wrote the recording died: see {folder}/recorder.log")
-            elif not self._command:
-                say(f"recorded {done.calls} calls of {done.sessions} sessions in {folder}")
+            done = await link.end(failed=not came)
+        if done is None:
+            say(f"the process that wrote the recording died: see {folder}/recorder.log")
+        elif not self._command:
+            say(told(done, folder))
+        return code
+
+    async def _resolve(self) -> None:
+        """A server that is not there yet may come; a name that nobody knows is a typing error."""
+        try:
+            await asyncio.get_running_loop().getaddrinfo(self._target.host, self._target.port)
+        except socket.gaierror as error:
+            if error.errno == socket.EAI_NONAME:
+                raise UsageError(f"{self._target.url()}: the host name is not known; check the URL") from error
 
     def _begin(self) -> Begin:
         return Begin(
@@ -127,6 +142,11 @@ class Record:
         elif not (number == signal.SIGINT and _in_front()):
             with contextlib.suppress(ProcessLookupError):
                 self._agent.send_signal(number)
+
+
+def told(done: Done, folder: str) -> str:
+    failed = f"; {count(done.failed, 'further call')} failed" if done.failed else ""
+    return f"recorded {count(done.calls, 'call')} of {count(done.sessions, 'session')} in {folder}{failed}"
 
 
 def _in_front() -> bool:

@@ -17,12 +17,13 @@ from typing import Any
 import aiohttp
 
 from windtunnel.agents import events as ev
+from windtunnel.agents.failures import Failure
 from windtunnel.agents.recorder.recorder import Recorder
 from windtunnel.agents.recorder.redact import Redactor
 from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
-from windtunnel.simulator.record.again import KIND, set_aside
+from windtunnel.simulator.record.again import KIND, set_aside, undo
 from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToWriter
 from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
@@ -47,8 +48,11 @@ class _Sink:
 
     def __init__(self, writer: RunWriter) -> None:
         self._writer = writer
+        self.failed = 0
+        """Calls that the server did not answer; those that their client gave up are none."""
 
     def emit(self, event: ev.Event) -> None:
+        self.failed += isinstance(event, ev.CallEnd) and event.failure not in (None, Failure.ABORTED)
         self._writer.emit(event)
 
     def wrote(self, what: Wrote) -> None:
@@ -64,6 +68,11 @@ class Recording:
         self.pipe: Pipe[ToWriter] = Pipe(ToWriter, self._got, self._hung_up)
         self._over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """True when the recording was ended, False when the proxy went away."""
+        self._failed = False
+        """Ended because it did not come to be."""
+        self._earlier: Path | None = None
+        """Where what was written about the recording's first part lies."""
+        self._sink: _Sink | None = None
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._begin: Begin | None = None
         self._writer: RunWriter | None = None
@@ -77,9 +86,15 @@ class Recording:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
-        if self._writer is None or self._recorder is None:
+        if self._writer is None or self._recorder is None or self._sink is None:
             return
         self._recorder.finish(perf_counter_ns())
+        if self._failed and not self._recorder.calls + self._sink.failed:
+            self._writer.close()
+            undo(self._writer.path, self._earlier, LOG)
+            self.pipe.send(Done(0, 0, 0))
+            await asyncio.wait({self._gone}, timeout=LEAVE_S)
+            return
         if self._begin is not None:
             self._writer.write_run(self._describe(self._begin))
         now = self._now()
@@ -92,7 +107,7 @@ class Recording:
         log = self._writer.path / LOG
         if log.exists() and not log.stat().st_size:
             log.unlink()
-        self.pipe.send(Done(self._recorder.sessions, self._recorder.calls))
+        self.pipe.send(Done(self._recorder.sessions, self._recorder.calls, self._sink.failed))
         await asyncio.wait({self._gone}, timeout=LEAVE_S)
 
     def _hung_up(self) -> None:
@@ -117,6 +132,7 @@ class Recording:
             case Closed() if self._recorder is not None:
                 self._recorder.closed(message)
             case End():
+                self._failed = message.failed
                 if not self._over.done():
                     self._over.set_result(True)
             case Begin():
@@ -130,7 +146,7 @@ class Recording:
         out = None if begin.out is None else Path(begin.out)
         try:
             if out is not None:
-                set_aside(out)
+                self._earlier = set_aside(out)
             self._writer = writer = RunWriter.create(out, begin.name, no_text=False)
             traces = writer.path / TRACES
             traces.mkdir(exist_ok=True)
@@ -145,9 +161,10 @@ class Recording:
         writer.emit(ev.RunStart(t=0, agents=0, wall_clock=begin.wall_clock))
         writer.emit(ev.Phase(t=0, phase="steady"))
         writer.flush()
+        self._sink = _Sink(writer)
         self._recorder = Recorder(
             traces,
-            _Sink(writer),
+            self._sink,
             name=begin.name,
             client=begin.client,
             source=f"recorded from {begin.upstream}",

@@ -203,7 +203,7 @@ def test_config_lines_are_printed_where_no_agent_is_started(server: str, tmp_pat
     assert base.endswith("/tag/mine")
     assert f'base_url = "{base}/v1"\nwire_api = "responses"' in stdout
     assert f"ANTHROPIC_BASE_URL={base} OPENAI_BASE_URL={base}/v1" in stdout
-    assert stderr == f"recorded 1 calls of 1 sessions in {tmp_path / 'rec'}\n"
+    assert stderr == f"recorded 1 call of 1 session in {tmp_path / 'rec'}\n"
     (trace,) = traces(tmp_path / "rec")
     assert trace.header.id == "mine"
 
