@@ -68,7 +68,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
 
     from windtunnel.simulator.experiments import capacity as cap
     from windtunnel.simulator.experiments.backends import Real, Virtual
-    from windtunnel.simulator.experiments.claim import held
+    from windtunnel.simulator.experiments.claim import given_up, held
     from windtunnel.simulator.experiments.foreground import to_the_end
     from windtunnel.simulator.experiments.plan import Step, is_emulated
     from windtunnel.simulator.run.viewer import say
@@ -107,7 +107,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
         )
 
     cap.claim(folder, workload, step)
-    with held(folder):
+    with given_up(folder, cap.PLAN_FILE), held(folder):
         return to_the_end(main(), goes_on=f"the same command with --out {folder} goes on")
 
 

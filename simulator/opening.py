@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
 
 FASTEST = 10_000.0
@@ -49,6 +50,8 @@ def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
             return "comparison"
         if holds_runs(paths[0]):
             return "runs"
+        if (reason := reason_of(paths[0])) is not None:
+            raise UsageError(f"the run in {paths[0]} did not start: {reason}")
         raise UsageError(f"{paths[0]} is no run folder: it has no {RUN_FILE}, and there are no runs in it")
     for path in paths:
         RunFolder.open(path)

@@ -17,6 +17,7 @@ from windtunnel.simulator.experiments.kept import at_work, is_experiment, name_o
 from windtunnel.simulator.experiments.outcome import Outcome
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder
+from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.snapshot import head_of
 
@@ -25,8 +26,8 @@ RUNS = Path("runs")
 INSIDE = 200
 """Entries of a folder that are looked at to find out whether it holds runs."""
 
-Kind = Literal["run", "recording", "experiment", "folder", "damaged", "other", "unread"]
-"""`other`: a folder with nothing of ours in it."""
+Kind = Literal["run", "recording", "experiment", "folder", "unstarted", "damaged", "other", "unread"]
+"""`unstarted`: a run that ended before it began; `other`: a folder with nothing of ours in it."""
 Condition = Literal["finished", "running", "died"]
 
 
@@ -260,6 +261,8 @@ def _folder(path: Path, began: float) -> Past:
     if count:
         what = "capacity search" if (path / "capacity.json").exists() else "folder"
         return Past(path=path, kind="folder", began=began, name=path.name, about=f"{what} with {count} runs in it")
+    if (reason := reason_of(path)) is not None:
+        return Past(path=path, kind="unstarted", began=began, reason=reason)
     if any((path / name).exists() for name in (EVENTS_FILE, SUMMARY_FILE)):
         return Past(path=path, kind="damaged", began=began, reason=f"it has no {RUN_FILE}: what was run is not known")
     return Past(path=path, kind="other", began=began, name=path.name, about="no run, and no runs in it")

@@ -167,7 +167,8 @@ class Launched:
             watch.look(self._between(mark, upto), time.monotonic() - self._began)
             mark = upto
             if self.exited() is not None:
-                raise EngineError(f"the engine exited before it served: {self.failure()}; its log is {self.log_path}")
+                log = f"; its log is {self.log_path}" if self.log_mark() else ""
+                raise EngineError(f"the engine exited before it served: {self.failure()}{log}")
             if loop.time() > deadline:
                 raise EngineError(
                     f"the engine did not serve within {timeout_s:.0f} s; its log is {self.log_path}, its last line: "

@@ -3,7 +3,7 @@
 import fcntl
 import os
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import msgspec
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.store import RUN_FILE
-from windtunnel.traces.errors import UsageError
+from windtunnel.simulator.results.unstarted import UNSTARTED_FILE
+from windtunnel.traces.errors import UsageError, WindtunnelError
 
 LOCK_FILE, LOG_FILE = "lock", "log.jsonl"
 FAILED = "failed"
@@ -41,6 +42,7 @@ def held(folder: Path) -> Iterator[None]:
             ) from None
         os.ftruncate(lock, 0)
         os.write(lock, f"{os.getpid()}\n".encode())
+        (folder / UNSTARTED_FILE).unlink(missing_ok=True)
         yield
     finally:
         os.close(lock)
@@ -79,6 +81,37 @@ def mark(path: Path, work: Mapping[str, Any], *, by: str, says: Collection[str] 
         except msgspec.DecodeError as error:
             raise UsageError(f"{path} is damaged ({error}); give --out another folder") from error
     return True
+
+
+@contextmanager
+def given_up(folder: Path, mark_name: str) -> Iterator[None]:
+    """Work in `folder` that ends with an error before anything was done leaves what an engine said, and the reason.
+
+    Where no engine has said anything the folder goes.
+    """
+    try:
+        yield
+    except WindtunnelError as error:
+        with suppress(OSError):  # the error that ended it is told, not this one
+            if not worked_in(folder, mark_name):
+                _clear(folder, mark_name, str(error))
+        raise
+
+
+def _clear(folder: Path, mark_name: str, reason: str) -> None:
+    for path in folder.rglob("*.log"):
+        if not path.stat().st_size:
+            path.unlink()
+    for inside in sorted((p for p in folder.rglob("*") if p.is_dir()), reverse=True):
+        with suppress(OSError):  # it holds something
+            inside.rmdir()
+    own = {LOCK_FILE, mark_name}
+    if {path.name for path in folder.iterdir()} - own:
+        (folder / UNSTARTED_FILE).write_text(f"{reason}\n", encoding="utf-8")
+        return
+    for name in own:
+        (folder / name).unlink(missing_ok=True)
+    folder.rmdir()
 
 
 def _unusable(folder: Path, error: OSError) -> UsageError:

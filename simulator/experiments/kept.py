@@ -13,6 +13,7 @@ from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.liveness import process_alive
 from windtunnel.simulator.results.store import RUN_FILE, SUMMARY_FILE
+from windtunnel.simulator.results.unstarted import UNSTARTED_FILE
 from windtunnel.traces.errors import UsageError
 
 BLOCKS = "block-*"
@@ -35,8 +36,8 @@ def read_outcome(folder: Path) -> Outcome:
 
 
 def holds_runs(folder: Path) -> bool:
-    """Whether there are runs or experiments in it, or in the folders in it."""
-    marks = (f"*/{RUN_FILE}", f"*/{PLAN_FILE}", f"*/*/{RUN_FILE}")
+    """Whether there are runs or experiments in it, ones that did not start too, or in the folders in it."""
+    marks = (f"*/{RUN_FILE}", f"*/{UNSTARTED_FILE}", f"*/{PLAN_FILE}", f"*/*/{RUN_FILE}")
     return any(next(folder.glob(mark), None) is not None for mark in marks)
 
 

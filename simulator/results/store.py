@@ -22,6 +22,7 @@ from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.place import Place
 from windtunnel.simulator.results.summary_model import Summary, decode_summary, encode_summary
 from windtunnel.simulator.results.tail import Tail
+from windtunnel.simulator.results.unstarted import UNSTARTED_FILE, reason_of
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
 
@@ -60,8 +61,10 @@ class TextLine(Struct, frozen=True, omit_defaults=True, gc=False):
 class RunWriter:
     """Writes a run folder. The owner calls `flush` at least every 250 ms; nothing here waits or starts a thread."""
 
-    def __init__(self, path: Path, events_fd: int, text_fd: int | None) -> None:
+    def __init__(self, path: Path, events_fd: int, text_fd: int | None, *, made: bool = True) -> None:
         self._place = Place(path)
+        self.made = made
+        """The folder was not there before."""
         self._run: Mapping[str, Any] | None = None
         self._events_fd = events_fd
         self._text_fd = text_fd
@@ -84,14 +87,16 @@ class RunWriter:
         path = out if out is not None else Path("runs") / f"{stamp}-{run_id}"
         if any((path / name).exists() for name in (RUN_FILE, EVENTS_FILE, SUMMARY_FILE)):
             raise UsageError(f"{path} already holds a run: give --out a new folder")
+        made = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
+            (path / UNSTARTED_FILE).unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
             events_fd = os.open(path / EVENTS_FILE, flags, 0o644)
             text_fd = None if no_text else os.open(path / TEXT_FILE, flags, 0o644)
         except OSError as error:
             raise UsageError(f"cannot create the run folder {path} ({error.strerror}): choose another --out") from error
-        return cls(path, events_fd, text_fd)
+        return cls(path, events_fd, text_fd, made=made)
 
     @property
     def path(self) -> Path:
@@ -323,6 +328,8 @@ def _read_run(path: Path) -> dict[str, Any]:
     try:
         run = msgspec.json.decode(read_regular(path))
     except FileNotFoundError:
+        if (reason := reason_of(path.parent)) is not None:
+            raise UsageError(f"the run in {path.parent} did not start: {reason}") from None
         if (path.parent / EVENTS_FILE).exists():
             raise UsageError(
                 f"{path.parent} holds a run that has not begun (no {RUN_FILE}): wait, or remove it if it was killed"

@@ -21,11 +21,12 @@ from windtunnel.simulator.engines.launch import EMULATOR, GRACE_S, Launched, exp
 from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.engines.recipes import advice
 from windtunnel.simulator.results.emulation import announced
-from windtunnel.simulator.results.store import ENGINE_LOG, RUN_FILE, RunWriter
+from windtunnel.simulator.results.store import ENGINE_LOG, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count, render_summary
 from windtunnel.simulator.run import gpu, samplers
+from windtunnel.simulator.run.beginning import beginning
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.estimate import estimate
@@ -98,14 +99,6 @@ async def _stop(launched: Launched) -> None:
         talk(f"warning: {error}")
 
 
-def _tidy(writer: RunWriter) -> None:
-    """A run that never began leaves no empty files, only its engine's log."""
-    writer.close()
-    for path in [*writer.path.glob("*.jsonl")]:
-        if not path.stat().st_size and not (writer.path / RUN_FILE).exists():
-            path.unlink()
-
-
 def talk(text: str) -> None:
     say(text)
 
@@ -148,16 +141,17 @@ class Run:
         for line in advice(command, os.environ):
             talk(line)
         began = time.monotonic()
-        launched = Launched.start(command, writer.path / ENGINE_LOG, gpu_memory=gpu.used_memory)
-        try:
-            async with open_session() as session:
-                await launched.wait_ready(
-                    session, progress=lambda line: talk(one_line(f"  {time.monotonic() - began:5.0f} s  {line[:120]}"))
-                )
-            return await self._against(launched.url, launched, writer)
-        finally:
-            await _stop(launched)
-            _tidy(writer)
+        with beginning(writer):
+            launched = Launched.start(command, writer.path / ENGINE_LOG, gpu_memory=gpu.used_memory)
+            try:
+                async with open_session() as session:
+                    await launched.wait_ready(
+                        session,
+                        progress=lambda line: talk(one_line(f"  {time.monotonic() - began:5.0f} s  {line[:120]}")),
+                    )
+                return await self._against(launched.url, launched, writer)
+            finally:
+                await _stop(launched)
 
     def _create(self) -> RunWriter:
         out = None if self.config.out is None else Path(self.config.out)
@@ -186,15 +180,12 @@ class Run:
             link = Link(session, root, adapter, resolved)
             scraper = await self._scraper(link)
             prepared = await prepare_run(self.config, self.loaded.traces, link, run_id=self.run_id, talk=talk)
-            if writer is None:
-                writer = self._create()
+            made = self._create() if writer is None else writer
             talk(f"{count(self.config.agents, 'agent')}, {prepared.in_words()}, route {prepared.route}")
             talk(f"length: {estimate(prepared.traces, self.config)}")
-            talk(f"results: {writer.path}")
-            try:
-                return await self._drive(link, prepared, launched, writer, scraper)
-            finally:
-                writer.close()
+            talk(f"results: {made.path}")
+            with beginning(made) if writer is None else contextlib.nullcontext():
+                return await self._drive(link, prepared, launched, made, scraper)
 
     async def _drive(
         self,

@@ -126,7 +126,7 @@ class RunsScreen(ListScreen[Path | None, Path]):
             return
         if self.subject is not None:
             self.dismiss(under.path)
-        elif under.kind == "damaged":
+        elif under.kind in {"damaged", "unstarted"}:
             self.viewer.say(under.reason, "bad")
         elif under.opens:
             self.viewer.trips.open_run(under.path)

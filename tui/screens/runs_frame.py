@@ -167,7 +167,9 @@ def _footer(choice: Choice, under: Past | None, width: int, aside: Line, *, pick
         keys = [(9, "enter", "compare"), (6, "/", "filter"), (5, "s", "sort"), (8, "escape", "back"), (4, "?", "help")]
     else:
         compare = f"compare {marks}" if marks > 1 else "compare with this" if marks == 1 else "compare"
-        what = {"experiment": "open", "folder": "look into", "damaged": "why"}.get(under.kind if under else "", "open")
+        what = {"experiment": "open", "folder": "look into", "damaged": "why", "unstarted": "why"}.get(
+            under.kind if under else "", "open"
+        )
         keys = [
             (9, "enter", what),
             (7, "space", "mark"),

@@ -110,6 +110,8 @@ def condition(past: Past, now: float, glyphs: Glyphs, width: int) -> tuple[str, 
         return f"{glyphs.states['idle']} reading", "faint"
     if past.kind == "damaged":
         return f"{bad} damaged", "bad"
+    if past.kind == "unstarted":
+        return f"{bad} start failed", "bad"
     if past.kind == "other":
         return f"{glyphs.states['idle']} no run", "faint"
     if past.live:
@@ -245,6 +247,8 @@ def about_lines(past: Past | None, width: int, rows: int, now: float, glyphs: Gl
     lines: list[Line] = [spread([(0, ((str(past.path), "strong"),))], [(1, ((date(past.began, now), "dim"),))], width)]
     if past.kind == "damaged":
         lines.append(_said("cannot be opened", past.reason, width, glyphs, "bad"))
+    elif past.kind == "unstarted":
+        lines.append(_said("did not start", past.reason, width, glyphs, "bad"))
     elif not past.opens:
         lines.append(_said(past.name if past.name != past.path.name else "", past.about, width, glyphs, "text"))
     else:
