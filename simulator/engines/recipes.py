@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from windtunnel.simulator.engines.command import flags_of
 from windtunnel.simulator.engines.launch import ASSIGNMENT
 
 
@@ -96,7 +97,7 @@ def advice(command: str, environment: Mapping[str, str]) -> list[str]:
     recipe = recipe_of(words[at:])
     if recipe is None:
         return []
-    flags = {word.partition("=")[0].replace("_", "-") for word in words[at:] if word.startswith("--")}
+    flags = flags_of(words[at:])
     said = []
     for want in recipe.wants:
         if want.word.startswith("-"):

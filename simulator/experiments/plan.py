@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.simulator.experiments import command as cmd
+from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.experiments.metrics import chosen
 from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS, MATTERS, RUN_NOISE, blocks_needed
 from windtunnel.simulator.run.config import RunConfig, parse_seconds, parse_share

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.agents.events import CallEnd
-from windtunnel.simulator.experiments import command as cmd
+from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.facts import command_of

@@ -49,13 +49,22 @@ def changed(words: Sequence[str], flags: Mapping[str, Value], without: Sequence[
     return left
 
 
-def flags_of(words: Sequence[str]) -> dict[str, str]:
-    """Flags by name with their values joined by spaces; a bare flag has an empty one. For people, and for comparing."""
+def flags_of(words: Sequence[str], short: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Flags by name with their values joined by spaces; a bare flag has an empty one. The last of a name counts.
+
+    Long names are written with dashes; `short` has the long names of others, like `-tp`: their value follows after a
+    space or a `=`, or a single letter at once.
+    """
+    long = short or {}
     found: dict[str, str] = {}
     name = None
     for word in words:
         if _is_flag(word):
-            name, given, value = word.partition("=")
+            head, given, value = word.partition("=")
+            head = _plain(head) if head.startswith("--") else head
+            if head not in long and head[:2] in long:
+                head, given, value = word[:2], "=", word[2:]
+            name = long.get(head, head)
             found[name] = value
             name = None if given else name
         elif name is not None:

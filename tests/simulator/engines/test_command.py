@@ -2,8 +2,8 @@
 
 import pytest
 
+from windtunnel.simulator.engines.command import changed, flags_of, join, split
 from windtunnel.simulator.engines.launch import expand
-from windtunnel.simulator.experiments.command import changed, flags_of, join, split
 from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import UsageError
 
@@ -48,6 +48,15 @@ def test_what_is_taken_out_goes_with_its_values():
 def test_negative_numbers_are_values():
     assert changed(["x", "--n", "-1", "--m", "2"], {"--n": 5}) == ["x", "--m", "2", "--n", "5"]
     assert flags_of(["x", "--n", "-1", "--eager", "--m=2"]) == {"--n": "-1", "--eager": "", "--m": "2"}
+
+
+def test_a_flag_is_the_same_in_every_spelling():
+    short = {"-tp": "--tensor-parallel-size", "-q": "--quantization", "--tp": "--tensor-parallel-size"}
+    wanted = {"--tensor-parallel-size": "2", "--quantization": "fp8"}
+    for words in ("-tp 2 -q fp8", "-tp=2 -qfp8", "--tp 2 -q=fp8", "--tensor_parallel_size=2 --quantization fp8"):
+        assert flags_of(words.split(), short) == wanted
+    assert flags_of(["-tp", "2", "-np", "4", "--tp_size=1"]) == {"-tp": "2", "-np": "4", "--tp-size": "1"}
+    assert flags_of(["--max-num-seqs", "4", "--max_num_seqs", "8"]) == {"--max-num-seqs": "8"}
 
 
 def test_the_emulator_is_started_with_an_environment_too():
