@@ -14,7 +14,7 @@ from windtunnel.agents.events import EngineSample, Event
 from windtunnel.simulator.engines import levers
 from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
-from windtunnel.simulator.results.bottleneck import Bottleneck, find
+from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
@@ -90,7 +90,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
         working_set=max((tokens for _, tokens in held), default=None),
         settings=settings,
     )
-    pulled = _lever(engine.get("name"), found.kind, command_of(folder.run), settings)
+    pulled = _lever(folder.run, found, summary, settings)
     return (
         Diagnosis(
             run_dir=str(path),
@@ -108,9 +108,17 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     )
 
 
-def _lever(engine: Any, kind: str, command: str | None, settings: dict[str, Any]) -> Lever | None:
-    known = next((name for name in KINDS if name == kind), None)
-    return levers.left(engine, known, command, settings) if isinstance(engine, str) and known is not None else None
+def _lever(run: dict[str, Any], found: Bottleneck, summary: Summary, settings: dict[str, Any]) -> Lever | None:
+    known = next((name for name in KINDS if name == found.kind), None)
+    engine, config = run.get("engine"), run.get("config")
+    name = engine.get("name") if isinstance(engine, dict) else None
+    if not isinstance(name, str) or known is None:
+        return None
+    late = CLIENT_LATE.intersection(summary.invalid_reasons)
+    if known == "client" and not late and found.parts.get("rate_cap", 0.0) > found.parts.get("client", 0.0):
+        return levers.RATE
+    workers = config.get("workers") if isinstance(config, dict) else None
+    return levers.left(name, known, command_of(run), {**settings, "windtunnel.workers": workers})
 
 
 def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:

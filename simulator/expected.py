@@ -7,6 +7,7 @@ import shlex
 from windtunnel.simulator.emulator.flags import Settings, parse
 from windtunnel.simulator.emulator.speculation import UNVERIFIED
 from windtunnel.simulator.emulator.steptime import StepTime
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import WindtunnelError
 
@@ -36,7 +37,7 @@ def expected(command: str, lever: str, *, running: float | None, cached: float |
     elif running and cached:
         was, is_ = (_step_ms(settings, round(running), round(cached)) for settings in (before, after))
         if abs(is_ / was - 1) > LEAST:
-            load = f"a decode step of {running:.0f} requests over {cached:,.0f} cached tokens"
+            load = f"a decode step of {count(round(running), 'request')} over {cached:,.0f} cached tokens"
             said.append(f"{is_:.1f} ms for {load} in place of {was:.1f} ({is_ / was - 1:+.0%})")
     return f"the emulator expects {' and '.join(said)}" if said else ""
 

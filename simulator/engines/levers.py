@@ -48,6 +48,8 @@ MOST_MEMORY = 0.95
 
 CLIENT = (Lever("--workers 2 (a flag of windtunnel)"), Lever("a client on another machine"))
 """The same with every engine: the client limits itself."""
+RATE = Lever("a higher --rate (a flag of windtunnel)")
+"""Where it was told to."""
 DRAFTING = ("--spec-method", "--spec-model", "--spec-tokens")
 """vLLM's other flags for it."""
 
@@ -158,8 +160,10 @@ RESOLVED = {
     "--speculative-algorithm": ("speculative_config.method",),
     "--tensor-parallel-size": ("parallel_config.tensor_parallel_size",),
     "--tp-size": ("parallel_config.tp_size",),
+    "--workers": ("windtunnel.workers",),
 }
-"""Where the resolved settings of vLLM, its emulator and TensorRT-LLM have what a flag sets; SGLang's have its name."""
+"""Where the resolved settings of vLLM, its emulator and TensorRT-LLM have what a flag sets; SGLang's have its name. Our
+own flag has one among them."""
 SAME = ("none", "null", "auto", "false", "0", "0.0", "1")
 WHOLE = ("bfloat16", "float16", "bf16", "fp16", "f16", "float32", "f32")
 UNSET = frozenset((*SAME, *WHOLE))

@@ -15,6 +15,7 @@ from windtunnel.simulator.experiments.claim import mark, set_aside
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results import emulation
+from windtunnel.simulator.results.bottleneck import CLIENT_LATE
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
@@ -29,8 +30,6 @@ CAPS = {"busy": 10.0, "typical": 60.0, "none": 0.0, "recorded": None}
 DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 """Somebody waits for it: three seconds to begin, 20 tokens a second."""
 PLAN_FILE = "capacity.json"
-CLIENT = frozenset(("client_lag", "client_cpu"))
-"""Reasons of a run in which the client was the bottleneck: beyond it nothing is known of the engine."""
 
 
 class Runner(Protocol):
@@ -202,11 +201,11 @@ def answer(
     """`whose`: what emulated figures say of themselves."""
     notes = []
     stops = beyond(edge)
-    lag = [reading for reading in edge.readings if CLIENT.intersection(reading.reasons)]
+    lag = [reading for reading in edge.readings if CLIENT_LATE.intersection(reading.reasons)]
     if lag:
         least = min(reading.agents for reading in lag)
         notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
-    others = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT)
+    others = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT_LATE)
     notes += [f"in {times} of {len(edge.readings)} runs: {in_words(reason)}" for reason, times in others.items()]
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
     late = any(reading.agents == after and not reading.met for reading in lag)

@@ -17,6 +17,7 @@ from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results.breakdown import CallTime, shares
 from windtunnel.simulator.results.misses import CAUSES
 from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.text import count
 
 Kind = Literal["client", "kv_capacity", "batch", "prefill_budget", "prefill_compute", "decode", "unknown"]
 WORDS: dict[str, str] = {
@@ -38,6 +39,8 @@ OFTEN = 0.3
 """Of the scrapes: where somebody waited in as many, time that was queue or prefill is more likely queue."""
 LIMITS = ("scheduler_config.max_num_seqs", "server_args.max_running_requests", "props.total_slots")
 """How many requests may run at once, as engines name it."""
+CLIENT_LATE = frozenset(("client_lag", "client_cpu"))
+"""Reasons of a run in which the client was the bottleneck: beyond it nothing is known of the engine."""
 LOST = ("evicted", CAUSES["preempted"])
 """What a part's cause says of tokens that had to make room."""
 
@@ -89,7 +92,7 @@ def find(
         for name, share in behind.items():
             likely[name] += share * unknown
     kind: Any = max(likely, key=lambda name: likely[name]) if times else "unknown"
-    if {"client_lag", "client_cpu"} & set(summary.invalid_reasons):
+    if CLIENT_LATE.intersection(summary.invalid_reasons):
         kind = "client"  # a late client makes every other part look longer than it was
     return Bottleneck(
         kind=kind,
@@ -172,7 +175,7 @@ def _evidence(
         if lost:
             said.append(f"{lost:.0%} of the calls' time computes again what was evicted or preempted")
         if engine.preemptions:
-            said.append(f"{engine.preemptions:,.0f} preemptions")
+            said.append(count(round(engine.preemptions), "preemption"))
     if kind == "batch":
         limit = _limit(settings)
         said.append(f"requests wait in {_share(waited, samples)} of the scrapes while {limit} run, which is the limit")
@@ -189,7 +192,9 @@ def _evidence(
         if parts.get("held_up", 0.0) > 0.05:
             said.append(f"{parts['held_up']:.0%} of the calls' time is decode that other prompts hold up")
     if kind == "decode" and summary.tpot_s is not None:
-        said.append(f"{summary.tpot_s.p50 * 1000:.1f} ms a token at {engine.running or 0:.0f} running requests")
+        said.append(
+            f"{summary.tpot_s.p50 * 1000:.1f} ms a token at {count(round(engine.running or 0), 'running request')}"
+        )
     if kind == "client":
         if parts.get("rate_cap", 0.0) > 0.01:
             said.append(f"{parts['rate_cap']:.0%} of the calls' time waits for --rate")

@@ -75,6 +75,18 @@ def test_the_command_says_it_in_words_and_as_json(tmp_path):
     assert {"name", "seconds", "basis"} <= call["parts"][0].keys()
 
 
+def test_a_client_that_was_told_to_wait_is_told_to_wait_less_and_one_that_has_workers_gets_no_more(tmp_path):
+    folder = made(tmp_path / "run", "client")
+    assert diagnose(folder)[0].lever == "a higher --rate (a flag of windtunnel)"
+    run, summary = json.loads((folder / "run.json").read_text()), json.loads((folder / "summary.json").read_text())
+    summary["invalid_reasons"] = ["client_lag"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    assert diagnose(folder)[0].lever == "--workers 2 (a flag of windtunnel)"
+    run["config"]["workers"] = 2
+    (folder / "run.json").write_text(json.dumps(run))
+    assert diagnose(folder)[0].lever == "a client on another machine"
+
+
 @pytest.mark.parametrize(("gpu", "slower"), [("H200", True), ("B200", False)])
 def test_a_lever_says_what_the_emulator_expects_it_to_cost(gpu, slower):
     engine = f"emulator --gpu {gpu} {MODEL}"
@@ -224,6 +236,13 @@ def test_a_late_client_is_named_without_another_parts_share():
     found = find(summed("client_lag"), [spent(client=1.0, decode=9.0)], [], working_set=None, settings={})
     assert (found.kind, found.share) == ("client", pytest.approx(0.1))
     assert sum(found.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("many", "said"), [(1, "1 preemption"), (1200, "1,200 preemptions")])
+def test_one_is_not_counted_as_many(many, said):
+    summary = replace(summed(), engine=replace(EngineSummary(), preemptions=float(many)))
+    found = find(summary, [spent(queue=8.0)], waiting(kv_usage=0.97), working_set=None, settings={})
+    assert said in found.evidence
 
 
 def test_what_is_not_known_stays_unknown_also_where_it_is_likely_queue():
