@@ -9,6 +9,7 @@ import msgspec
 
 from windtunnel.agents.events import Event, Phase
 from windtunnel.simulator.experiments.kept import read_outcome
+from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
@@ -26,7 +27,7 @@ class _Lines(PlainProgress):
 
     def __call__(self, event: Event) -> None:
         super().__call__(event)
-        if isinstance(event, Phase) and self.enabled:
+        if isinstance(event, Phase) and self.enabled and not self._recording:
             say(f"{event.t / 1e9:7.1f} s  {event.phase}{': ' if event.note else ''}{event.note or ''}", self._stream)
 
 
@@ -50,7 +51,9 @@ def follow_run(
 ) -> None:
     """Lines on stderr, for logs and screen readers, until the run ends; nothing of one that has ended."""
     agents = folder.run.get("agents")
-    lines = _Lines(sys.stderr, agents if isinstance(agents, int) else 0, LINE_S)
+    recorded = is_recording(folder.run)
+    what = "recording" if recorded else "run"
+    lines = _Lines(sys.stderr, agents if isinstance(agents, int) else 0, LINE_S, recording=recorded)
     lines.enabled = False
     tail = folder.tail()
     try:
@@ -61,12 +64,12 @@ def follow_run(
             if not lines.enabled:
                 # What was before somebody looked is counted and not told.
                 lines.enabled = True
-                say(f"following {folder.path}; ^C ends the following, not the run", sys.stderr)
+                say(f"following {folder.path}; ^C ends the following, not the {what}", sys.stderr)
             sleep(LOOK_S)
         if lines.enabled:
             for event in tail.poll():
                 lines(event)
-            say(f"the run has {'ended' if now == 'finished' else 'died'}", sys.stderr)
+            say(f"the {what} has {'ended' if now == 'finished' else 'died'}", sys.stderr)
     finally:
         tail.close()
 
@@ -76,7 +79,8 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
     now = state(folder, time.time())
     if now != "finished":
         word = {"running": "is still running", "died": "died before it ended"}[now]
-        print(f"the run in {folder.path} {word}; what follows is computed from its events", file=sys.stderr)
+        what = "recording" if is_recording(folder.run) else "run"
+        print(f"the {what} in {folder.path} {word}; what follows is computed from its events", file=sys.stderr)
     try:
         summary = folder.summary()
     except UsageError as error:

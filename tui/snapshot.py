@@ -101,6 +101,7 @@ def view_of(
     live = ending is None
     queued = in_engine_queue(fold.agents, latest, now) if live else frozenset()
     goal = _goal(head, fold)
+    ended = fold.calls if head.recording else fold.sessions
     left = _left(head, fold, goal)
     note = fold.phase_note or (fold.notes[-1].text if fold.notes else "")
     view = View(
@@ -141,9 +142,9 @@ def view_of(
         in_tool_mean=fold.trust.in_tool_s / fold.trust.window_s if fold.trust.window_s else None,
         waiting_mean=fold.trust.waiting_s / fold.trust.window_s if fold.trust.window_s else None,
         calls=fold.calls["started"],
-        done=fold.sessions["completed"],
-        failed=fold.sessions["failed"],
-        cut=fold.sessions["cut"],
+        done=ended["completed"],
+        failed=ended["failed"],
+        cut=ended["cut"],
         lag_p99_ms=None if lag is None else lag * 1000,
         blocked=fold.trust.blocked,
         parsed=not fold.approximate,
@@ -244,7 +245,8 @@ def _last_busy(engine: Engine, fold: Fold) -> Engine:
 
 def _concluded(view: View, summary: Summary, fold: Fold) -> View:
     expected = summary.expected_cache_hit_ratio
-    unmeasured = not summary.window_s and summary.kind != "recording"
+    recorded = summary.kind == "recording"
+    unmeasured = not summary.window_s and not recorded
     return replace(
         view,
         valid=summary.valid,
@@ -257,9 +259,9 @@ def _concluded(view: View, summary: Summary, fold: Fold) -> View:
         waiting_mean=summary.waiting_mean,
         lag_p99_ms=summary.client_lag_s.p99 * 1000 if summary.client_lag_s else None,
         blocked=summary.blocked_max,
-        done=summary.sessions_completed,
-        failed=summary.sessions_failed,
-        cut=summary.sessions_cut,
+        done=view.done if recorded else summary.sessions_completed,
+        failed=view.failed if recorded else summary.sessions_failed,
+        cut=view.cut if recorded else summary.sessions_cut,
         calls=summary.calls,
         emulated=summary.emulated,
         elapsed_s=summary.duration_s,

@@ -189,7 +189,7 @@ class View(Struct, frozen=True):
     waiting_mean: float | None = None
     calls: int = 0
     done: int = 0
-    """Sessions."""
+    """Sessions; of a recording, whose sessions end only with it, calls."""
     failed: int = 0
     cut: int = 0
     lag_p99_ms: float | None = None

@@ -171,8 +171,13 @@ class Viewer:
 class PlainProgress:
     """A line every few seconds, written to stderr."""
 
-    def __init__(self, stream: TextIO, agents: int, every_s: float = 5.0, *, clock: str = "") -> None:
-        """`clock` is written in front of the time, where that is not everybody's."""
+    def __init__(
+        self, stream: TextIO, agents: int, every_s: float = 5.0, *, clock: str = "", recording: bool = False
+    ) -> None:
+        """`clock` is written in front of the time, where that is not everybody's.
+
+        A `recording` has no fleet of a known size, no phases, and sessions that end only with it: calls are counted.
+        """
         self._stream = stream
         self._clock = clock
         self._agents = agents
@@ -181,6 +186,7 @@ class PlainProgress:
         self._last: tuple[int, int, bool] = (0, 0, True)
         """Of the line before: when, output tokens, whether they were exact."""
         self._phase = "starting"
+        self._recording = recording
         self._failed = 0
         self._done = 0
         self._told: set[str] = set()
@@ -190,11 +196,11 @@ class PlainProgress:
         if isinstance(event, ev.Phase):
             self._phase = event.phase
             self._next = 0
-        elif isinstance(event, ev.SessionEnd):
+        elif isinstance(event, ev.SessionEnd) and not self._recording:
             self._failed += event.status == "failed"
             self._done += event.status == "completed"
-        elif isinstance(event, ev.CallEnd) and event.failure is not None and self.enabled:
-            self._failure(event, event.failure)
+        elif isinstance(event, ev.CallEnd):
+            self._call(event)
         elif isinstance(event, ev.Note) and self.enabled and event.level != "info":
             say(f"{event.level}: {event.text}", self._stream)
         elif isinstance(event, ev.Progress):
@@ -203,6 +209,13 @@ class PlainProgress:
                 self._last = (event.t, event.output_tokens, event.parsed)
             elif event.t >= self._next:
                 self._line(event)
+
+    def _call(self, event: ev.CallEnd) -> None:
+        if self._recording:
+            self._failed += event.failure is not None
+            self._done += event.failure is None
+        if event.failure is not None and self.enabled:
+            self._failure(event, event.failure)
 
     def _failure(self, event: ev.CallEnd, name: str) -> None:
         """The first failure of each name, with what the server said: later ones are counted."""
@@ -219,14 +232,19 @@ class PlainProgress:
         self._last = (event.t, event.output_tokens, event.parsed)
         self._next = event.t + self._every_ns
         room = _columns(self._stream)
-        parts = (
+        front = (
             (f"{self._clock}{event.t / 1e9:7.1f} s", 0),
-            (f"{self._phase:<8}", 1),
+            (f"{'recording' if self._recording else self._phase:<8}", 1),
             (f"{rate_text:>8} tok/s", 2),
             (f"in flight {event.in_flight:>3}", 3),
+        )
+        if self._recording:
+            say(fitting((*front, (f"calls ended {self._done}, failed {self._failed}", 4)), room), self._stream)
+            return
+        fleet = (
             (f"in tool {event.in_tool:>3}", 5),
             (f"waiting {event.waiting:>3}", 6),
             (f"of {self._agents}", 7),
             (f"{'' if room < WIDE else 'sessions '}done {self._done}, failed {self._failed}", 4),
         )
-        say(fitting(parts, room), self._stream)
+        say(fitting((*front, *fleet), room), self._stream)

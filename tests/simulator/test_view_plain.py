@@ -35,10 +35,11 @@ def progress(seconds: float, tokens: int) -> Progress:
 class Run:
     """A run that writes a step of its events whenever its reader sleeps."""
 
-    def __init__(self, path: Path, *steps: list[AnyEvent], dies: bool = False) -> None:
+    def __init__(self, path: Path, *steps: list[AnyEvent], dies: bool = False, kind: str | None = None) -> None:
         self.path, self.steps, self.dies = path, list(steps), dies
         self.now = 1_000.0
-        (path / "run.json").write_text(json.dumps({"schema": "windtunnel.run/1", "agents": 2, "host": "elsewhere"}))
+        run = {"schema": "windtunnel.run/1", "agents": 2, "host": "elsewhere"}
+        (path / "run.json").write_text(json.dumps(run if kind is None else run | {"kind": kind}))
         (path / "events.jsonl").touch()
         self.step(0.0)
 
@@ -111,3 +112,35 @@ def test_nothing_is_said_of_a_run_that_has_ended(tmp_path: Path, capsys: pytest.
     run.step(1.0)
     run.follow()
     assert capsys.readouterr().err == ""
+
+
+def test_a_recording_has_calls_and_neither_a_fleet_nor_phases(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(seconds: float, number: int, failure: str | None = None) -> CallEnd:
+        where = {"agent": 0, "session": "s", "thread": 0, "call": number, "request_id": f"r{number}", "t_intended": 0}
+        return CallEnd(t=int(seconds * S), failure=failure, **where)
+
+    before: list[AnyEvent] = [
+        RunStart(t=0, agents=0, wall_clock=0.0),
+        Phase(t=0, phase="steady"),
+        call(1.0, 0),
+        call(2.0, 1, "http_429"),
+        progress(3.0, 30),
+    ]
+    now: list[AnyEvent] = [
+        progress(4.0, 80),
+        call(5.0, 2),
+        progress(5.0, 120),
+        SessionEnd(t=6 * S, agent=0, session="s", status="completed"),
+        Phase(t=6 * S, phase="done"),
+        RunEnd(t=6 * S, status="completed"),
+    ]
+    Run(tmp_path, before, now, kind="recording").follow()
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"following {tmp_path}; ^C ends the following, not the recording",
+        "    4.0 s  recording        50 tok/s  in flight   1  calls ended 1, failed 1",
+        "    5.0 s  recording        40 tok/s  in flight   1  calls ended 2, failed 1",
+        "the recording has ended",
+    ]

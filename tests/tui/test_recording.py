@@ -68,6 +68,11 @@ class Folder:
         self.recorder.arrived(Arrived(self.count, ((end, len(data)),), "text/event-stream"), data)
         self.recorder.closed(Closed(self.count, end, 200, "complete", "text/event-stream"))
 
+    def refused(self, session: str, at: float, text: str) -> None:
+        """A call that the server answers with an error."""
+        self.call(session, at, text, answer=None)
+        self.recorder.closed(Closed(self.count, round((at + 0.5) * NS), 429, "complete", "application/json"))
+
     def end(self, at: float) -> None:
         self.recorder.finish(round(at * NS))
         self.emit(ev.Phase(t=round(at * NS), phase="done"))
@@ -105,6 +110,25 @@ def test_a_recording_under_way(recording: Folder, follow: Open, clocks: Clocks) 
     (row,) = (line for line in lines if "pi/Fix the importer." in line)
     assert " 1 " in row
     assert "1/" not in row
+
+
+@pytest.mark.parametrize("width", [80, 120, 160])
+def test_calls_are_counted_while_sessions_go_on(recording: Folder, follow: Open, clocks: Clocks, width: int) -> None:
+    recording.call("one", 1, "Fix the importer.")
+    recording.call("one", 3, "Fix the importer.", "Done.", "And the exporter.")
+    recording.refused("two", 4, "Write a test.")
+    recording.call("two", 5, "Write a test.", answer=None)
+    clocks.wall = (recording.path / "events.jsonl").stat().st_mtime + 1
+    follower = follow(recording.path)
+    view = follower.poll()
+    assert (view.ending, view.calls, view.done, view.failed) == (None, 4, 2, 1)
+    text = " ".join(" ".join(drawn(follower, width)).split())
+    assert "calls done 2 failed 1" in text
+    assert "sessions done" not in text
+    recording.end(9)
+    follower = follow(recording.path)
+    assert (follower.poll().ending, follower.view.done, follower.view.failed) == ("completed", 2, 2)
+    assert "calls done 2 failed 2" in " ".join(" ".join(drawn(follower, width)).split())
 
 
 def test_a_recording_that_is_over(recording: Folder, follow: Open) -> None:

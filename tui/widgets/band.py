@@ -245,7 +245,7 @@ def _side(view: View, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
         ]
     pairs += [
         ("calls", whole(view.calls), "text"),
-        ("sessions done", whole(view.done), "good"),
+        ("calls done" if view.recording else "sessions done", whole(view.done), "good"),
         ("failed", whole(view.failed), "bad"),
         ("cut", whole(view.cut), "cut"),
     ]

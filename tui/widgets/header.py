@@ -221,10 +221,10 @@ def _where(view: View, width: int, glyphs: Glyphs) -> Line:
 
 
 def _sessions(view: View, width: int) -> Line:
-    """Sessions that ended."""
+    """Sessions that ended; of a recording calls."""
     size = len(str(view.agents or 10)) if width >= 100 else 1
     return (
-        ("done ", "dim"),
+        ("calls done " if view.recording else "done ", "dim"),
         (f"{view.done:>{size}}", "good" if view.done else "faint"),
         ("  failed ", "dim"),
         (f"{view.failed:>{size}}", "bad" if view.failed else "faint"),
@@ -267,7 +267,7 @@ def result_lines(view: View, width: int, glyphs: Glyphs, rows: int) -> list[Line
 
 
 def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
-    """All agents by state: a stacked bar with its legend, then the sessions that ended."""
+    """All agents by state: a stacked bar with its legend, then the sessions that ended, of a recording the calls."""
     states = view.states()
     resting = sum(n for state, n in states.items() if state not in LEGEND)
     words, size = width >= 136, len(str(view.agents or 10))
@@ -286,7 +286,13 @@ def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
     # While the run goes on its states come first; after it, its sessions.
     over = view.ending is not None
     ended: list[Part] = [
-        (6 if over else 4, (("done ", "dim"), (f"{view.done:>{size}}", "good" if view.done else "faint"))),
+        (
+            6 if over else 4,
+            (
+                ("calls done " if view.recording else "done ", "dim"),
+                (f"{view.done:>{size}}", "good" if view.done else "faint"),
+            ),
+        ),
         (
             7 if over or view.failed else 4,
             (("failed ", "dim"), (f"{view.failed:>{size}}", "bad" if view.failed else "faint")),
