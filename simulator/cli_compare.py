@@ -107,7 +107,10 @@ def _printed(outcome: "Outcome", *, markdown: bool, as_json: bool) -> str:
 
 def _described(plan: "Plan") -> str:
     """What would be run, step by step, and how long it takes."""
-    lines = [f"{plan.name}: {len(plan.steps)} configurations, {plan.least} to {plan.most} blocks of each"]
+    from windtunnel.simulator.results.text import count
+
+    many = "" if plan.least == plan.most else f"{plan.least} to "
+    lines = [f"{plan.name}: {count(len(plan.steps), 'configuration')}, {many}{count(plan.most, 'block')} of each"]
     lines += [plan.about] if plan.about else []
     for step in plan.steps:
         lines.append(f"  {step.name}")
@@ -126,4 +129,5 @@ def _time(plan: "Plan") -> str:
         return "time: each run ends by its count of calls or sessions; how long that takes is not known before one ran"
     low, high = (each * len(plan.steps) * blocks / 60 for blocks in (plan.least, plan.most))
     limit = "" if plan.time_s is None else f", no block is begun after {plan.time_s / 60:.0f} minutes"
-    return f"time: {low:.0f} to {high:.0f} minutes of runs, the engines' starts not counted{limit}"
+    minutes = f"{high:.0f}" if plan.least == plan.most else f"{low:.0f} to {high:.0f}"
+    return f"time: {minutes} minutes of runs, the engines' starts not counted{limit}"

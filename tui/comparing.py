@@ -19,7 +19,7 @@ from windtunnel.simulator.experiments.experiment import OUTCOME_FILE
 from windtunnel.simulator.experiments.metrics import chosen, parse
 from windtunnel.simulator.experiments.outcome import LIVE, OTHER_WORK, Outcome, StepOutcome, StepRuns, assess
 from windtunnel.simulator.experiments.runs import Measured, Reading, differences
-from windtunnel.simulator.experiments.table import emulated
+from windtunnel.simulator.experiments.table import NO_BLOCK, blocks, emulated
 from windtunnel.simulator.results.curves import Curves, curves, outlined
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.store import EVENTS_FILE, SUMMARY_FILE, RunFolder
@@ -61,7 +61,8 @@ class Contrast(Struct, frozen=True, kw_only=True):
     experiment: bool = False
     columns: tuple[Column, ...] = ()
     metrics: tuple[str, ...] = ()
-    blocks: int = 0
+    blocks: str = ""
+    """How many were run, and how many of them count."""
     emulated: tuple[str, ...] = ()
     """Whose figures these are, where they are an emulator's."""
     notices: tuple[str, ...] = ()
@@ -231,7 +232,7 @@ class Comparing:
             title=self._title(),
             columns=columns,
             metrics=_reported(columns, list(map(str, self._metrics))),
-            blocks=found.outcome.blocks,
+            blocks=blocks(found.outcome),
             emulated=tuple(emulated(found.outcome)) if found.outcome.emulated else (),
             notices=tuple(notices),
             differences=tuple(settings),
@@ -256,7 +257,7 @@ class Comparing:
             experiment=True,
             columns=tuple(columns),
             metrics=_reported(columns, list(outcome.steps[0].metrics)) if outcome and outcome.steps else (),
-            blocks=outcome.blocks if outcome else 0,
+            blocks=blocks(outcome) if outcome else NO_BLOCK,
             emulated=tuple(emulated(outcome)) if outcome and outcome.emulated else (),
             notices=said,
             live=at_work,

@@ -15,10 +15,12 @@ from msgspec.structs import replace
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.kept import at_work, is_experiment, name_of, read_outcome
 from windtunnel.simulator.experiments.outcome import Outcome
+from windtunnel.simulator.experiments.table import blocks
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
+from windtunnel.tui.figures import plural
 from windtunnel.tui.snapshot import head_of
 
 RUNS = Path("runs")
@@ -241,9 +243,9 @@ def _experiment(path: Path, began: float) -> Past:
 
 
 def about(outcome: Outcome) -> str:
-    """`6 configurations, 3 blocks; better than the base: A, B; worse: C`."""
+    """`6 configurations, 3 blocks, all count; better: A, B; worse: C`."""
     metric = next((metric for step in outcome.steps for metric in step.metrics), "")
-    parts = [f"{len(outcome.steps)} configurations, {outcome.blocks} blocks"]
+    parts = [f"{plural(len(outcome.steps), 'configuration')}, {blocks(outcome)}"]
     for verdict, word in (("better", "better"), ("worse", "worse")):
         said = [s.name for s in outcome.steps if (c := s.versus_base.get(metric)) is not None and c.verdict == verdict]
         if said:
@@ -260,7 +262,9 @@ def _folder(path: Path, began: float) -> Past:
     count = sum((entry / RUN_FILE).exists() or is_experiment(entry) for entry in inside if entry.is_dir())
     if count:
         what = "capacity search" if (path / "capacity.json").exists() else "folder"
-        return Past(path=path, kind="folder", began=began, name=path.name, about=f"{what} with {count} runs in it")
+        return Past(
+            path=path, kind="folder", began=began, name=path.name, about=f"{what} with {plural(count, 'run')} in it"
+        )
     if (reason := reason_of(path)) is not None:
         return Past(path=path, kind="unstarted", began=began, reason=reason)
     if any((path / name).exists() for name in (EVENTS_FILE, SUMMARY_FILE)):

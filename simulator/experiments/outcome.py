@@ -7,7 +7,7 @@ worse, runs that were not interleaved) takes its verdict away or stands beside i
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import exp, log, sqrt
+from math import exp, sqrt
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments import statistics as st
+from windtunnel.simulator.experiments.drift import by_block, drift
 from windtunnel.simulator.experiments.metrics import Metric
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.student import quantile
@@ -113,12 +114,17 @@ class Outcome(Struct, frozen=True, kw_only=True):
     drift: dict[str, float | None]
     """Relative growth of each metric from one run to the next, over the whole experiment."""
     blocks: int
+    """In which any run counts."""
     emulated: bool
     matters: float
     widest: float | None
     """Largest half-width of an interval of the first metric."""
     reach: float | None = None
     """Smallest difference of the first metric that would be found; what the budget is spent on."""
+    blocks_run: int | None = None
+    """In which any run was made; None where an older version did not tell."""
+    blocks_whole: int = 0
+    """In which a run of every configuration counts that has any."""
 
 
 def told(metrics: Sequence[Metric], steps: Sequence[StepRuns]) -> tuple[Metric, ...]:
@@ -181,7 +187,9 @@ def assess(
 
     known = _first(steps, valid, {key: e for key, e in found.items() if key[1] == str(metrics[0])})
     versus_base = [compared(i, 0 if i else None) for i in range(len(steps))]
-    grid = {str(m): _grid(valid, m) for m in metrics}
+    grid = {str(m): by_block(valid, m) for m in metrics}
+    blocks = {b for runs_ in valid for b in runs_}
+    alive = [runs_ for runs_, step in zip(valid, steps, strict=True) if step.runs]
     return Outcome(
         experiment_dir=experiment_dir,
         name=name,
@@ -214,8 +222,10 @@ def assess(
             for i, step in enumerate(steps)
         ),
         noise_floor={key: st.floor(values) for key, values in grid.items()},
-        drift={key: _drift(values, places, valid) for key, values in grid.items()},
-        blocks=len({b for runs_ in valid for b in runs_}),
+        drift={key: drift(values, places, valid) for key, values in grid.items()},
+        blocks=len(blocks),
+        blocks_run=len({b for step in steps for b in step.runs}),
+        blocks_whole=sum(all(b in runs_ for runs_ in alive) for b in blocks),
         emulated=any(run.summary.emulated for step in steps for run in step.runs.values()),
         matters=matters,
         widest=max((e.half_width for e in known), default=None),
@@ -288,41 +298,6 @@ def _figure(values: Sequence[float | None]) -> Figure:
 
 def _told(valid: Mapping[int, Measured], metric: Metric) -> bool:
     return any(metric.of(run.summary, run.calls) is not None for run in valid.values())
-
-
-def _grid(valid: Sequence[Mapping[int, Measured]], metric: Metric) -> Any:
-    blocks = sorted({b for runs_ in valid for b in runs_})
-    measured = [runs_ for runs_ in valid if runs_]
-    rows = [
-        [np.nan if b not in r or (v := metric.of(r[b].summary, r[b].calls)) is None else v for r in measured]
-        for b in blocks
-    ]
-    return np.array(rows, dtype=float).reshape(len(blocks), len(measured))
-
-
-def _drift(values: Any, places: Mapping[Any, int], valid: Sequence[Mapping[int, Measured]]) -> float | None:
-    """Slope of the logarithm over the runs' places, steps apart; None where fewer than six runs tell.
-
-    Runs in virtual time know nothing of each other: what would show is the seeds.
-    """
-    measured = [runs_ for runs_ in valid if runs_]
-    if any(run.virtual for runs_ in measured for run in runs_.values()):
-        return None
-    blocks = sorted({b for runs_ in valid for b in runs_})
-    points = [
-        (column, places[str(r[b].path)], log(values[row, column]))
-        for column, r in enumerate(measured)
-        for row, b in enumerate(blocks)
-        if b in r and values[row, column] > 0
-    ]
-    if len(points) < 6:
-        return None
-    table = np.array(points)
-    for column in range(len(measured)):
-        mine = table[:, 0] == column
-        table[mine, 1:] -= table[mine, 1:].mean(axis=0)
-    spread = float((table[:, 1] ** 2).sum())
-    return None if spread == 0 else exp(float((table[:, 1] * table[:, 2]).sum()) / spread) - 1
 
 
 def _resolved(step: StepRuns) -> dict[str, Any]:

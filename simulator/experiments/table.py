@@ -7,9 +7,11 @@ from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import Comparison, Figure, Outcome, StepOutcome
 from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS
 from windtunnel.simulator.results.emulation import announced
+from windtunnel.simulator.results.text import count
 
 WIDTH = 100
 WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference", "too_noisy": "too noisy to say"}
+NO_BLOCK = "no block run yet"
 TOO_FEW = "too few blocks count"
 BARS = "intervals and verdicts hold between emulated runs; how far the emulator itself may be off stands in each run"
 _LABEL = 30
@@ -54,12 +56,25 @@ def render(outcome: Outcome) -> str:
 
 
 def _head(outcome: Outcome) -> list[str]:
-    lines = [f"{outcome.name}: {len(outcome.steps)} configurations, {outcome.blocks} blocks"]
+    lines = [f"{outcome.name}: {count(len(outcome.steps), 'configuration')}, {blocks(outcome)}"]
     if outcome.emulated:
         for line in emulated(outcome):
             lines += _wrapped(line, indent="")
         lines += _wrapped(BARS, indent="")
     return lines
+
+
+def blocks(outcome: Outcome) -> str:
+    """How many were run, and how many of them count: for every configuration that ran, or for some of them."""
+    run, whole, part = outcome.blocks_run, outcome.blocks_whole, outcome.blocks - outcome.blocks_whole
+    if run is None:
+        return count(outcome.blocks, "block")
+    if not run:
+        return NO_BLOCK
+    if whole == run:
+        return f"{count(run, 'block')}, {'it counts' if run == 1 else 'all count'}"
+    said = f"{count(run, 'block')} run, " + (f"{whole} count{'s' if whole == 1 else ''}" if whole else "none counts")
+    return f"{said}{' whole' if part else ''}{f', {part} in part' if part else ''}"
 
 
 def emulated(outcome: Outcome) -> list[str]:

@@ -47,7 +47,12 @@ def polled(source: Comparing) -> Iterator[Contrast]:
 
 def test_an_experiment_is_shown_with_its_own_verdicts(ladder: Path) -> None:
     found = read(ladder).poll()
-    assert (found.title, found.experiment, found.blocks, len(found.columns)) == ("a made-up ladder", True, 4, 4)
+    assert (found.title, found.experiment, found.blocks, len(found.columns)) == (
+        "a made-up ladder",
+        True,
+        "4 blocks, all count",
+        4,
+    )
     assert [c.letter for c in found.columns] == ["A", "B", "C", "D"]
     outcome = json.loads((ladder / "outcome.json").read_bytes())
     half = found.columns[1].step.versus_previous["output_tokens_per_s"]

@@ -66,7 +66,7 @@ def test_nothing_is_hidden_and_each_says_why_it_cannot_be_opened(root: Path) -> 
     assert "truncated" in found["damaged"].reason
     assert found["no-head"].reason == "it has no run.json: what was run is not known"
     assert (found["notes"].kind, found["notes"].about) == ("other", "no run, and no runs in it")
-    assert (found["search"].kind, found["search"].about) == ("folder", "folder with 1 runs in it")
+    assert (found["search"].kind, found["search"].about) == ("folder", "folder with 1 run in it")
     assert (found["killed"].condition, found["killed"].rate) == ("died", None)
     assert found["late-client"].invalid == ("client_lag",)
 
@@ -74,7 +74,7 @@ def test_nothing_is_hidden_and_each_says_why_it_cannot_be_opened(root: Path) -> 
 def test_an_experiment_says_what_it_came_to(root: Path) -> None:
     past = known(root)["ladder"]
     assert (past.kind, past.name) == ("experiment", "a made-up ladder")
-    assert past.about == "4 configurations, 3 blocks; worse: half; 1 did not start"
+    assert past.about == "4 configurations, 3 blocks, all count; worse: half; 1 did not start"
     assert not past.live
 
 

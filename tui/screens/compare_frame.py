@@ -101,7 +101,7 @@ def _title(contrast: Contrast, width: int, glyphs: Glyphs) -> Line:
     right: list[Part] = [
         (0, ((" EMULATED ", "emulated"),) if contrast.emulated else ()),
         (3, ((plural(len(contrast.columns), what), "dim"),) if contrast.experiment else ()),
-        (4, ((plural(contrast.blocks, "block"), "strong"),) if contrast.experiment else ()),
+        (4, ((contrast.blocks, "strong"),) if contrast.experiment else ()),
     ]
     if contrast.live:
         said = contrast.progress if contrast.experiment else "live"

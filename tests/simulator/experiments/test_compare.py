@@ -101,7 +101,7 @@ def test_a_dry_run_says_what_it_would_do(done):
     folder, _ = done
     ran = windtunnel("compare", folder / "e.toml", "--dry-run")
     assert ran.returncode == 0
-    assert "5 configurations, 3 to 3 blocks" in ran.stdout
+    assert "5 configurations, 3 blocks of each" in ran.stdout
     assert "--max-num-seqs 2" in ran.stdout
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from windtunnel.simulator.experiments.metrics import parse
-from windtunnel.simulator.experiments.outcome import StepRuns, assess, told
+from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess, told
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import order
-from windtunnel.simulator.experiments.table import markdown, render
+from windtunnel.simulator.experiments.table import blocks, markdown, render
 from windtunnel.simulator.results.summary_model import Distribution
 from windtunnel.traces.errors import UsageError
 
@@ -287,6 +287,34 @@ def test_a_default_metric_stays_only_where_two_runs_of_a_block_report_it(made):
     assert told(metrics, steps(("base", 0), ("base", 1), ("other", 2))) == metrics[:1]
     assert told(metrics, steps(("base", 1), ("other", 1))) == metrics
     assert told(metrics, []) == metrics
+
+
+@pytest.mark.parametrize(
+    ("ran", "disturbed", "said"),
+    [
+        (0, [], "no block run yet"),
+        (1, [], "1 block, it counts"),
+        (1, [(0, 0), (1, 0)], "1 block run, none counts"),
+        (3, [], "3 blocks, all count"),
+        (5, [(0, 1), (1, 1), (0, 4), (1, 4)], "5 blocks run, 3 count"),
+        (4, [(0, 1), (1, 2), (0, 3), (1, 3)], "4 blocks run, 1 counts whole, 2 in part"),
+        (2, [(0, 0), (1, 1)], "2 blocks run, none counts whole, 2 in part"),
+    ],
+)
+def test_how_many_blocks_were_run_and_how_many_of_them_count(
+    made: Made, ran: int, disturbed: list[tuple[int, int]], said: str
+) -> None:
+    runs = [
+        {b: made(f"s{i}", b, b, 100.0, reasons=("client_lag",) if (i, b) in disturbed else ()) for b in range(ran)}
+        for i in range(2)
+    ]
+    steps = [StepRuns(name=f"s{i}", runs=r, previous=0 if i else None) for i, r in enumerate(runs)]
+    failed = StepRuns(name="s2", runs={}, previous=0, failed="no memory is left")
+    outcome = assess([*steps, failed], [SPEED], name="x")
+    assert render(outcome).split("\n")[0] == f"x: 3 configurations, {said}"
+    old = msgspec.json.decode(msgspec.json.encode(outcome))
+    del old["blocks_run"], old["blocks_whole"]
+    assert blocks(msgspec.convert(old, Outcome)) == f"{outcome.blocks} block{'' if outcome.blocks == 1 else 's'}"
 
 
 def test_too_few_blocks_that_count_are_told_from_noise(made: Made) -> None:
