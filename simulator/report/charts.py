@@ -9,6 +9,7 @@ from windtunnel.simulator.experiments.outcome import Figure, Outcome, StepOutcom
 from windtunnel.simulator.experiments.table import change, figure, spread
 from windtunnel.simulator.report import svg
 from windtunnel.simulator.report.gather import Gathered
+from windtunnel.simulator.report.labels import Box, grouped, leader, placed
 
 HEIGHT = 210.0
 LANES_WIDTH, LANES_LEFT = 1240.0, 30.0
@@ -16,6 +17,8 @@ LANES_WIDTH, LANES_LEFT = 1240.0, 30.0
 _NAMES = {"ttft_s": "first token", "tpot_s": "time per output token", "e2e_s": "whole call"}
 _CURVE = 240
 """Points of a distribution's curve."""
+_DOT = 8.0
+"""Width of a point: hollow, so that one on another is seen."""
 
 
 def throughput(run: Gathered) -> str:
@@ -124,7 +127,10 @@ def _bar(step: StepOutcome, metric: str, x: svg.Scale, y: float) -> list[str]:
 
 
 def agents_against_total(outcome: Outcome) -> str:
-    """Each step by what all get together and what one stream gets: up and to the right is better."""
+    """Each step by what all get together and what one stream gets: up and to the right is better.
+
+    Steps that lie on each other share a label; which step a number is, and its figures, stand below.
+    """
     total, each = "output_tokens_per_s", "tpot_s.p50"
     points = [
         (number, step, step.metrics[total].value, step.metrics[each].value)
@@ -137,15 +143,27 @@ def agents_against_total(outcome: Outcome) -> str:
     right = max(t for _, _, t, _ in known)
     top = max(e for _, _, _, e in known)
     x, y = svg.plot_area(HEIGHT, (0, right * 1.08), (0, top * 1.12))
-    marks = []
-    for number, name, t, e in known:
-        title = escape(f"{name}: {t:,.0f} tokens/s together, {e:,.1f} each")
-        marks.append(f'<circle class="dot" cx="{x(t):.1f}" cy="{y(e):.1f}" r="9"><title>{title}</title></circle>')
-        marks.append(svg.text(x(t), y(e) + 3.5, str(number), "dot-label", anchor="middle"))
-    return svg.chart(
+    dots = [Box(x(t), y(e), _DOT, _DOT) for _, _, t, e in known]
+    groups = grouped(dots)
+    words = [", ".join(str(known[i][0]) for i in group) for group in groups]
+    firsts = [dots[group[0]] for group in groups]
+    sizes = [Box(0, 0, svg.CHARACTER * len(said) + 4, 11) for said in words]
+    marks, rows = [], []
+    for dot, (number, name, t, e) in zip(dots, known, strict=True):
+        said = escape(f"{name}: {t:,.0f} tokens/s together, {e:,.1f} each")
+        place = f'cx="{dot.x:.1f}" cy="{dot.y:.1f}" r="{_DOT / 2:g}"'
+        marks.append(f'<circle class="dot" {place}><title>{said}</title></circle>')
+        rows.append(f"<span><b>{number}</b> {said}</span>")
+    labels = placed(firsts, sizes, (x.start, x.end), (svg.TOP, y.start), dots)
+    for dot, label, said in zip(firsts, labels, words, strict=True):
+        if (ends := leader(dot, label)) is not None:
+            marks.append('<path class="leader" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>'.format(*ends))
+        marks.append(svg.text(label.x, label.y + 3.8, said, "dot-label", anchor="middle"))
+    chart = svg.chart(
         HEIGHT, x, y, marks, title="tokens a second of one stream against all", x_label="tokens/s, all together",
         y_label="tokens/s of one stream",
     )  # fmt: skip
+    return f'{chart}<p class="legend">{"".join(rows)}</p>'
 
 
 def _window(run: Gathered, x: svg.Scale, y: svg.Scale) -> list[str]:
