@@ -7,7 +7,7 @@ ever; a shape that stopped fitting costs a comparison and never a wrong result.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
@@ -24,7 +24,6 @@ _COUNT = rb"(0|[1-9]\d{0,8})"
 _MOST_PATTERNS = 32
 """A server that says something else behind each text is not worth learning from."""
 
-_patterns: dict[bytes, "re.Pattern[bytes]"] = {}
 _decode_text = msgspec.json.Decoder(str).decode
 
 
@@ -45,7 +44,7 @@ class Shape:
     def __init__(
         self,
         before: bytes,
-        pattern: "re.Pattern[bytes]",
+        match: Callable[..., "re.Match[bytes] | None"],
         fixed: tuple[tuple[int, bytes], ...],
         completion: int | None,
         usage: Usage | None,
@@ -53,7 +52,7 @@ class Shape:
         visible: bool,
     ) -> None:
         self._before = before
-        self._match = pattern.fullmatch
+        self._match = match
         self._fixed = fixed
         """Numbers behind the text that may not differ: group and value."""
         self._completion = completion
@@ -102,6 +101,43 @@ class Shape:
         return Taken(count, text, tokens)
 
 
+class Pattern:
+    """What stands behind the text, counters aside: a server's streams have one, whatever they are about."""
+
+    __slots__ = ("_completion", "_fixed", "_member", "_visible", "match")
+
+    def __init__(self, member: bytes, literals: Sequence[bytes], names: Sequence[bytes], *, visible: bool) -> None:
+        """`member`: the bytes before the text, from its name on. `names`: of the counters between the `literals`."""
+        self._member = member
+        self.match = re.compile(_TEXT + _COUNT.join(map(re.escape, literals))).fullmatch
+        growing = (b"completion_tokens", b"total_tokens")
+        self._fixed = [group for group, name in enumerate(names) if name not in growing]
+        self._completion = names.index(b"completion_tokens") if b"completion_tokens" in names else None
+        self._visible = visible
+
+    def shape(self, data: bytes, field: str, text: str, usage: Usage | None) -> Shape | None:
+        """Of a stream with this event, if it ends like this and says this text and this many tokens."""
+        start = data.find(self._member) + len(self._member)
+        found = self.match(data, start) if _members(data, field) == [self._member] else None
+        if found is None or not _means(found[1], text):
+            return None
+        numbers = found.groups()[1:]
+        told, completion = None if usage is None else usage.completion_tokens, self._completion
+        if (completion is None) != (told is None) or (usage is not None and told is None):
+            return None
+        if completion is not None and int(numbers[completion]) != told:
+            return None
+        fixed = tuple((group, numbers[group]) for group in self._fixed)
+        own = None if usage is None else msgspec.structs.replace(usage)
+        return Shape(data[:start], self.match, fixed, completion, own, visible=self._visible)
+
+
+_patterns: dict[tuple[str, bytes, tuple[bytes, ...]], Pattern] = {}
+"""By the member with the text, how it is written, and what follows. Compiling one takes longer than decoding a hundred
+events.
+"""
+
+
 def learn(data: bytes, chunk: Chunk) -> Shape | None:
     """From the bytes of an event (`data: ` and the blank line included) and what was decoded from them.
 
@@ -110,34 +146,45 @@ def learn(data: bytes, chunk: Chunk) -> Shape | None:
     if not _plain(chunk) or not chunk.choices:
         return None
     field, text = _said(chunk.choices[0])
-    inside = _text_edges(data, field)
-    if not text or inside is None:
+    if not text:
         return None
-    start, end = inside
-    try:
-        if _decode_text(data[start - 1 : end + 1]) != text:
-            return None
-    except msgspec.DecodeError:
+    for (of, _, _), known in _patterns.items():
+        if of == field and (shape := known.shape(data, field, text, chunk.usage)) is not None:
+            return shape
+    pattern = _pattern(data, field, text)
+    return None if pattern is None else pattern.shape(data, field, text, chunk.usage)
+
+
+def _pattern(data: bytes, field: str, text: str) -> Pattern | None:
+    """One that is not known yet, from an event."""
+    members = _members(data, field)
+    inside = _INSIDE.match(data, data.find(members[0]) + len(members[0])) if len(members) == 1 else None
+    if inside is None or not _means(inside[0], text):
         return None
+    end = inside.end()
     counters = list(_NUMBER.finditer(data, end))
     names = [counter[1] for counter in counters]
     if len(set(names)) < len(names):
         return None
-    completion = names.index(b"completion_tokens") if b"completion_tokens" in names else None
-    fixed = [(group, c[2]) for group, c in enumerate(counters) if c[1] not in (b"completion_tokens", b"total_tokens")]
-    usage = chunk.usage
-    told = None if usage is None else usage.completion_tokens
-    if (completion is None) != (told is None) or (usage is not None and told is None):
-        return None
-    if completion is not None and int(counters[completion][2]) != told:
-        return None
     edges = [end, *(edge for counter in counters for edge in counter.span(2)), len(data)]
-    literals = [data[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
-    pattern = _pattern(_TEXT + _COUNT.join(map(re.escape, literals)))
-    if pattern is None:
-        return None
-    own = None if usage is None else msgspec.structs.replace(usage)
-    return Shape(data[:start], pattern, tuple(fixed), completion, own, visible=field in ("content", "text"))
+    literals = tuple(data[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True))
+    key = (field, members[0], literals)
+    if key not in _patterns and len(_patterns) < _MOST_PATTERNS:
+        _patterns[key] = Pattern(members[0], literals, names, visible=field in ("content", "text"))
+    return _patterns.get(key)
+
+
+def _members(data: bytes, field: str) -> list[bytes]:
+    """Where texts of this name begin, up to their first quote."""
+    return re.findall(rb'"%b": ?"' % field.encode(), data)
+
+
+def _means(inside: bytes, text: str) -> bool:
+    """Whether these bytes of a JSON string are this text."""
+    try:
+        return _decode_text(b'"%b"' % inside) == text
+    except msgspec.DecodeError:
+        return False
 
 
 def _plain(chunk: Chunk) -> bool:
@@ -165,22 +212,4 @@ def _said(choice: Choice) -> tuple[str, str]:
     return said[0] if len(said) == 1 else ("", "")
 
 
-def _text_edges(data: bytes, field: str) -> tuple[int, int] | None:
-    """Where the string of the member is, without its quotes; None where there are two such members."""
-    found = list(re.finditer(rb'"%b": ?"' % field.encode(), data)) if field else []
-    if len(found) != 1:
-        return None
-    start = found[0].end()
-    inside = _INSIDE.match(data, start)
-    return None if inside is None else (start, inside.end())
-
-
 _INSIDE = re.compile(_TEXT)
-
-
-def _pattern(source: bytes) -> "re.Pattern[bytes] | None":
-    """Compiled once for all streams: compiling takes longer than decoding a hundred events."""
-    found = _patterns.get(source)
-    if found is None and len(_patterns) < _MOST_PATTERNS:
-        found = _patterns[source] = re.compile(source)
-    return found
