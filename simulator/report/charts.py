@@ -155,8 +155,9 @@ def agents_against_total(outcome: Outcome) -> str:
         marks.append(f'<circle class="dot" {place}><title>{said}</title></circle>')
         rows.append(f"<span><b>{number}</b> {said}</span>")
     labels = placed(firsts, sizes, (x.start, x.end), (svg.TOP, y.start), dots)
-    for dot, label, said in zip(firsts, labels, words, strict=True):
-        if (ends := leader(dot, label)) is not None:
+    for group, label, said in zip(groups, labels, words, strict=True):
+        others = [dot for i, dot in enumerate(dots) if i not in group]
+        if (ends := leader(dots[group[0]], label, others)) is not None:
             marks.append('<path class="leader" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>'.format(*ends))
         marks.append(svg.text(label.x, label.y + 3.8, said, "dot-label", anchor="middle"))
     chart = svg.chart(

@@ -10,7 +10,7 @@ ANGLES = tuple(pi / 180 * degrees for degrees in (-90, -60, -120, 0, 180, 90, 60
 """Of the labels about their points, above first: in an SVG y grows downwards."""
 
 NEAR = 5.0
-"""Between a point and a label that needs no line to be its own."""
+"""Between a point and a label that needs no line, and by how much the next point has to be farther off."""
 
 
 class Box(Struct, frozen=True):
@@ -67,8 +67,8 @@ def placed(
     return done
 
 
-def leader(point: Box, label: Box) -> tuple[float, float, float, float] | None:
-    """From the point's rim to the label's (x1, y1, x2, y2); None where the label is beside its point."""
+def leader(point: Box, label: Box, others: Sequence[Box]) -> tuple[float, float, float, float] | None:
+    """From the point's rim to the label's (x1, y1, x2, y2); None where the label is beside its point and no other."""
     x, y = label.x - point.x, label.y - point.y
     far = hypot(x, y)
     if not far:
@@ -77,6 +77,14 @@ def leader(point: Box, label: Box) -> tuple[float, float, float, float] | None:
     out = point.width / 2
     edges = ((label.width, across), (label.height, down))
     back = min(size / 2 / abs(part) for size, part in edges if part)
-    if far - out - back < NEAR:
+    nearest = min((_apart(other, label) for other in others), default=far)
+    if far - out - back < NEAR and nearest > _apart(point, label) + NEAR:
         return None
     return point.x + out * across, point.y + out * down, label.x - back * across, label.y - back * down
+
+
+def _apart(point: Box, label: Box) -> float:
+    """From the point's middle to the label's rim."""
+    return hypot(
+        max(0.0, abs(point.x - label.x) - label.width / 2), max(0.0, abs(point.y - label.y) - label.height / 2)
+    )

@@ -28,9 +28,10 @@ def test_no_label_lies_on_a_point_or_on_another_label(seed):
 def test_a_label_beside_its_point_needs_no_line_and_one_farther_away_has_one_from_rim_to_rim():
     point = Box(100, 100, 8, 8)
     assert placed([point], [Box(0, 0, 10, 11)], X, Y, [point]) == [Box(pytest.approx(100), 88, 10, 11)]
-    assert leader(point, Box(100, 88, 10, 11)) is None
-    assert leader(point, Box(140, 100, 10, 11)) == pytest.approx((104, 100, 135, 100))
-    assert leader(point, Box(100, 60, 90, 11)) == pytest.approx((100, 96, 100, 65.5))
+    assert leader(point, Box(100, 88, 10, 11), [Box(100, 50, 8, 8)]) is None
+    assert leader(point, Box(100, 88, 10, 11), [Box(100, 76, 8, 8)]) == pytest.approx((100, 96, 100, 93.5))
+    assert leader(point, Box(140, 100, 10, 11), []) == pytest.approx((104, 100, 135, 100))
+    assert leader(point, Box(100, 60, 90, 11), []) == pytest.approx((100, 96, 100, 65.5))
 
 
 def test_points_on_each_other_are_together_and_a_chain_of_them_is_not():
