@@ -311,6 +311,7 @@ class Fold:
     def _call_start(self, event: CallStart) -> None:
         self._count(event.t)
         self.calls["started"] += 1
+        self.misses.call_start(event)
         agent = self._agent(event.agent)
         self._change(agent, agent.call_start, event)
         self.held.call_start(event)

@@ -12,25 +12,32 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from windtunnel.agents.events import CallEnd, EngineSample, Event, SessionStart
+from windtunnel.agents.events import CallEnd, CallStart, EngineSample, Event, SessionStart
 from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.touched import Touched
 from windtunnel.traces.breakers import Break
 
-Cause = Literal["caching_off", "rounding", "still_computing", "preempted", "not_kept", "evicted"]
+Cause = Literal[
+    "caching_off", "rounding", "still_computing", "preempted", "not_kept", "evicted_in_queue", "evicted", "unknown"
+]
 CAUSES: dict[str, str] = {
     "caching_off": "nothing was ever found: is caching off?",
     "rounding": "rounding to blocks and to planned counts",
     "still_computing": "the same beginning was being computed",
     "preempted": "the engine was preempting requests",
     "not_kept": "not kept, though there was room",
+    "evicted_in_queue": "evicted while it waited in the engine's queue",
     "evicted": "evicted since",
+    "unknown": "unknown: nothing tells what let it go",
 }
 
 ACCURACY = 0.01
 """On routes with a template the tokens of a beginning are planned, not counted; a smaller share says nothing."""
 ROOM = 0.5
-"""Of the KV cache: with less computed since the run began, nothing had to make room. Models that keep several kinds of
-state fill it sooner than their tokens say, hence so little."""
+"""Of the KV cache: with less used since the prefix was, that did not have to make room. Models that keep several kinds
+of state fill it sooner than their tokens say, hence so little."""
+MOMENT_NS = 50_000_000
+"""Too short for an engine to compute a prompt that others have to make room for."""
 
 
 SHORT: dict[str, str] = {
@@ -39,7 +46,9 @@ SHORT: dict[str, str] = {
     "still_computing": "being computed",
     "preempted": "preempted",
     "not_kept": "not kept",
+    "evicted_in_queue": "evicted, queued",
     "evicted": "evicted",
+    "unknown": "unknown",
 }
 OFF_CALLS = 8
 """While a run goes on, caching is held for off only after so many calls of which none found anything."""
@@ -112,6 +121,8 @@ def read(
     """
     traces: dict[str, str] = {}
     ends: list[CallEnd] = []
+    sent: list[CallEnd] = []
+    """Failed and cut ones too."""
     samples: list[EngineSample] = []
     for event in events:
         if isinstance(event, SessionStart):
@@ -120,9 +131,12 @@ def read(
             ends.append(event)
         elif isinstance(event, EngineSample) and event.preemptions is not None:
             samples.append(event)
+        if isinstance(event, CallEnd) and event.t_sent is not None:
+            sent.append(event)
     ends.sort(key=lambda e: (e.t_sent or 0, e.seq))
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
-    reader = _Reader(unit, traces, breaks, _Preemptions(samples), _first_tokens(ends), exact=exact, kv_tokens=kv_tokens)
+    known_by = _Known(_Preemptions(samples), _first_tokens(ends), Touched(sent))
+    reader = _Reader(unit, traces, breaks, known_by, exact=exact, kv_tokens=kv_tokens)
     reader.off = not any(e.cached_tokens for e in known)
     return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
 
@@ -133,7 +147,9 @@ class Live:
     def __init__(self, run: Mapping[str, Any]) -> None:
         self._computing: deque[tuple[int, int]] = deque(maxlen=RECENT_CALLS)
         self._preemptions = _Preemptions([])
-        self._reader = _Reader(1, {}, {}, self._preemptions, self._computing, exact=False, kv_tokens=None)
+        self._touched = Touched()
+        known = _Known(self._preemptions, self._computing, self._touched)
+        self._reader = _Reader(1, {}, {}, known, exact=False, kv_tokens=None)
         self._calls = 0
         self._found = False
         self._run: Mapping[str, Any] | None = None
@@ -148,11 +164,15 @@ class Live:
     def sample(self, sample: EngineSample) -> None:
         self._preemptions.add(sample)
 
+    def call_start(self, start: CallStart) -> None:
+        self._touched.start(start)
+
     def session_end(self, session: str) -> None:
         self._reader.forget(session)
 
     def call_end(self, end: CallEnd) -> CallCache | None:
         """None where the call did not complete, or the engine did not say."""
+        self._touched.end(end)
         if not completed(end) or end.t_sent is None:
             return None
         self._computing.append((end.t_sent, end.t_first if end.t_first is not None else ended_ns(end)))
@@ -205,22 +225,29 @@ def _first_tokens(ends: list[CallEnd]) -> list[tuple[int, int]]:
     return [(e.t_sent or 0, e.t_first if e.t_first is not None else ended_ns(e)) for e in ends]
 
 
+class _Known(Struct, frozen=True):
+    """What the other calls, and the engine, tell about one call."""
+
+    preemptions: _Preemptions
+    computing: Collection[tuple[int, int]]
+    """(sent, first token)."""
+    touched: Touched
+
+
 class _Reader:
     def __init__(
         self,
         unit: int,
         traces: dict[str, str],
         breaks: Breaks,
-        preemptions: _Preemptions,
-        computing: Collection[tuple[int, int]],
+        known: _Known,
         *,
         exact: bool,
         kv_tokens: int | None,
     ) -> None:
         self.traces = traces
         self.breaks = breaks
-        self.preemptions = preemptions
-        self.computing = computing
+        self._by = known
         self.off = False
         """Nothing was ever found."""
         self._computed = 0
@@ -229,16 +256,19 @@ class _Reader:
         self._prompts: dict[tuple[str, int], int] = {}
         self._ended: dict[tuple[str, int], int] = {}
         """When the last call of each session's thread ended, ns."""
+        self._first: dict[tuple[str, int], int] = {}
+        """When it had its first token."""
 
     def learn(self, unit: int, exact: bool, kv_tokens: int | None) -> None:
         self.unit, self.exact = unit, exact
-        self._room = ROOM * (kv_tokens or 0)
-        """Tokens that can be computed before the first must go."""
+        self._room = -1.0 if kv_tokens is None else ROOM * kv_tokens
+        """Tokens that can be used before the first must go; -1 where that is not known."""
 
     def forget(self, session: str) -> None:
         """Of a session that is over nothing more is asked."""
         for key in [key for key in self._ended if key[0] == session]:
             del self._ended[key]
+            self._first.pop(key, None)
 
     def call(self, end: CallEnd) -> CallCache:
         prompt, cached = end.prompt_tokens or 0, min(end.cached_tokens or 0, end.prompt_tokens or 0)
@@ -251,7 +281,9 @@ class _Reader:
         self._computed += prompt - cached + (end.completion_tokens or 0) + self.unit
         if self.breaks:
             self._prompts[end.session, end.call] = prompt
+        cause = self._cause(end, missed, last) if missed else None
         self._ended[end.session, end.thread] = ended_ns(end)
+        self._first[end.session, end.thread] = end.t_first if end.t_first is not None else ended_ns(end)
         return CallCache(
             session=end.session,
             trace=self.traces.get(end.session, ""),
@@ -265,7 +297,7 @@ class _Reader:
             missed=missed,
             diverged=lost,
             fresh=prompt - cached - missed - lost,
-            cause=self._cause(end, missed, last) if missed else None,
+            cause=cause,
             gap_s=gap,
             culprit=found.culprit if found is not None and lost else None,
         )
@@ -290,8 +322,30 @@ class _Reader:
         if missed < self.unit + self._doubt(end):
             return "rounding"
         sent = end.t_sent or 0
-        if last is None and any(begin <= sent < first and begin != sent for begin, first in self.computing):
+        if self._is_computed(end, sent):
             return "still_computing"
-        if self.preemptions.between(last if last is not None else sent, ended_ns(end)):
+        if self._by.preemptions.between(last if last is not None else sent, ended_ns(end)):
             return "preempted"
-        return "not_kept" if self._room > self._computed else "evicted"
+        if self._room > self._computed:
+            return "not_kept"
+        if last is None and self._room >= 0:
+            return "unknown"
+        return self._gone(end, sent, last)
+
+    def _is_computed(self, end: CallEnd, sent: int) -> bool:
+        """Whether a prompt with this beginning was under way: of a first call any, else the thread's own."""
+        own = self._first.get((end.session, end.thread))
+        if own is not None:
+            return sent < own
+        return any(begin <= sent < first and begin != sent for begin, first in self._by.computing)
+
+    def _gone(self, end: CallEnd, sent: int, last: int | None) -> Cause:
+        """Of what the thread's last call had in the cache when it ended."""
+        first = end.t_first if end.t_first is not None else ended_ns(end)
+        looked_up = first if end.queued_s is None else min(first, sent + round(end.queued_s * NS))
+        thread = end.session, end.thread
+        if not self._by.touched.over(self._room, last or 0, looked_up, thread, end.prompt_tokens or 0):
+            return "not_kept" if self._room >= 0 else "unknown"
+        gap = sent if last is None else max(0, sent - last)
+        waited = 0 if end.queued_s is None else looked_up - sent
+        return "evicted_in_queue" if gap < max(waited, MOMENT_NS) else "evicted"

@@ -178,8 +178,9 @@ def misses(report: CacheReport, paper: Paper, limit: int) -> list[str]:
     lines = []
     for call in found[:limit]:
         where = f"{call.session[:12]}, thread {call.thread}" if call.thread else call.session[:12]
-        gap = f" after a gap of {call.gap_s:.1f} s" if call.gap_s is not None else ""
-        cause = "evicted" if call.cause == "evicted" else CAUSES[call.cause or "evicted"]
+        told = call.gap_s is not None and call.cause != "evicted_in_queue"
+        gap = f" after a gap of {call.gap_s:.1f} s" if told else ""
+        cause = "evicted" if call.cause == "evicted" else CAUSES[call.cause or "unknown"]
         text = f"of {call.missed + call.cached:,}: {where}, call {call.call}, {cause}{gap}"
         lines += paper.wrapped(f"{call.missed:>13,} {text}", "", " " * 14)
     if len(found) > limit:

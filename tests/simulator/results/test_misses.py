@@ -49,19 +49,44 @@ def test_each_token_is_counted_once():
 
 def test_an_eviction_tells_the_gap_since_the_thread_s_last_call():
     events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 992, 992), ended(2, 33.5, 1400, 512, 1184)]
-    last = read(events, 16, {}).calls[-1]
+    last = read(events, 16, {}, kv_tokens=2000).calls[-1]
     assert (last.cause, last.gap_s, last.missed) == ("evicted", 30.5, 672)
 
 
 def test_nothing_was_evicted_while_there_was_room():
     events = [session(), ended(0, 0, 1000, 0, 0, completion_tokens=400), ended(1, 33, 1500, 992, 1392)]
-    causes = [read(events, 16, {}, kv_tokens=holds).calls[-1].cause for holds in (100_000, 3_900, 3_800, None)]
-    assert causes == ["not_kept", "not_kept", "evicted", "evicted"]
+    causes = [read(events, 16, {}, kv_tokens=holds).calls[-1].cause for holds in (100_000, 3_000, 2_900, None)]
+    assert causes == ["not_kept", "not_kept", "evicted", "unknown"]
+
+
+def test_what_was_used_since_the_thread_s_last_call_decides_and_not_what_was_computed_before():
+    """An hour of other work, and then nobody: the prompt's beginning was still there when it was looked up."""
+    before = [ended(i, 10 * i, 9000, 0, 0, session=f"old{i}") for i in range(50)]
+    mine = [ended(0, 600, 1000, 0, 0), ended(1, 602, 1200, 160, 992)]
+    assert read([*before, *mine], 16, {}, kv_tokens=100_000).calls[-1].cause == "not_kept"
+    others = [ended(0, 601.1, 20_000, 0, 0, session=f"new{i}", took=0.5) for i in range(3)]
+    assert read([*before, *others, *mine], 16, {}, kv_tokens=100_000).calls[-1].cause == "evicted"
+    assert read([*before, *others[:2], *mine], 16, {}, kv_tokens=100_000).calls[-1].cause == "not_kept"
+    later = [ended(0, 603.2, 20_000, 0, 0, session=f"new{i}", took=0.5) for i in range(3)]
+    assert read([*before, *later, *mine], 16, {}, kv_tokens=100_000).calls[-4].cause == "not_kept"
+
+
+def test_without_a_gap_it_was_evicted_in_the_queue():
+    others = [ended(0, 1.0, 20_000, 0, 0, session=f"o{i}", took=4) for i in range(3)]
+    for queued, gap, cause in ((3.0, 0.0, "evicted_in_queue"), (0.3, 0.5, "evicted"), (None, 0.0, "evicted_in_queue")):
+        mine = [ended(0, 0, 1000, 0, 0), ended(1, 1.0 + gap, 1200, 160, 992, took=8, queued_s=queued)]
+        last = read([*others, *mine], 16, {}, kv_tokens=50_000).calls[-1]
+        assert (last.cause, last.gap_s) == (cause, gap)
+
+
+def test_a_prompt_sent_before_its_predecessor_had_a_token_found_it_being_computed():
+    events = [session(), ended(0, 0, 1000, 16, 16, took=4), ended(1, 1, 1200, 16, 992)]
+    assert read(events, 16, {}, kv_tokens=1000).calls[-1].cause == "still_computing"
 
 
 def test_what_had_to_make_room_counts_against_the_cache():
     lost = {cause for cause, words in CAUSES.items() if any(word in words for word in LOST)}
-    assert lost == {"evicted", "preempted"}
+    assert lost == {"evicted", "evicted_in_queue", "preempted"}
 
 
 def test_a_changed_prompt_loses_what_its_predecessor_would_have_given_in_whole_blocks():
@@ -94,7 +119,9 @@ def test_preemptions_between_two_calls_are_said():
 def test_small_differences_are_rounding_and_a_cache_that_is_off_is_said():
     events = [session(), ended(0, 0, 9000, 16, 16), ended(1, 2, 9600, 8960, 8992)]
     assert read(events, 16, {}).calls[-1].cause == "rounding"
-    assert read(events, 16, {}, exact=True).calls[-1].cause == "evicted", "token ids are counted exactly"
+    assert read(events, 16, {}, exact=True, kv_tokens=9000).calls[-1].cause == "evicted", (
+        "token ids are counted exactly"
+    )
     events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 0, 992)]
     assert read(events, 16, {}).calls[-1].cause == "caching_off"
 
@@ -121,7 +148,7 @@ def test_a_run_that_goes_on_is_judged_by_the_same_rule_as_one_that_is_over():
         ended(1, 40, 1200, 96, 992, session="s1", took=2),
         ended(3, 45, 9000, 1480, 1488),
     ]
-    run = {"engine": {"block_size": 16}}
+    run = {"engine": {"block_size": 16, "kv_tokens": 1000}}
     live = Live(run)
     told = []
     for event in sorted([*counted, *ends], key=lambda e: e.t):
@@ -129,7 +156,9 @@ def test_a_run_that_goes_on_is_judged_by_the_same_rule_as_one_that_is_over():
             live.sample(event)
         else:
             told.append(live.call_end(event))
-    late = {(c.session, c.call): c for c in read([session(), session("s1"), *counted, *ends], 16, {}).calls}
+    late = {
+        (c.session, c.call): c for c in read([session(), session("s1"), *counted, *ends], 16, {}, kv_tokens=1000).calls
+    }
     assert [(c.cause, c.missed, c.gap_s) for c in told] == [
         (late[c.session, c.call].cause, late[c.session, c.call].missed, late[c.session, c.call].gap_s) for c in told
     ]
@@ -153,7 +182,7 @@ def test_what_the_engine_can_hold_may_be_learnt_later():
 def test_that_caching_is_off_is_said_of_a_run_that_goes_on_after_some_calls_only():
     live = Live({})
     causes = [live.call_end(ended(i, 10 * i, 1000, 0, 800)).cause for i in range(OFF_CALLS + 1)]
-    assert causes == ["evicted"] * (OFF_CALLS - 1) + ["caching_off"] * 2
+    assert causes == ["unknown"] * (OFF_CALLS - 1) + ["caching_off"] * 2
     assert live.off()
     few = Live({})
     few.call_end(ended(0, 0, 1000, 0, 800))
