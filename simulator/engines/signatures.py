@@ -3,8 +3,11 @@
 import re
 
 SIGNATURES: tuple[tuple[str, str], ...] = (
-    (r"unrecognized arguments?: (.+)", "the engine does not know the flag {0}; correct the command"),
-    (r"error: argument ([^:]+): (.+)", "the engine refuses the flag {0} ({1}); correct the command"),
+    (r"unrecognized arguments?: (.+?)(?=; see |\n|$)", "the engine does not know the flag {0}; correct the command"),
+    (
+        r"(?:error|engine): argument ([^:]+): (.+?)(?=; see |\n|$)",
+        "the engine refuses the flag {0} ({1}); correct the command",
+    ),
     (
         r"(?:error: invalid argument: |No such option:? '?)(--?[\w-]+)",  # llama-server, trtllm-serve
         "the engine does not know the flag {0}; correct the command",

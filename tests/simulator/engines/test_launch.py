@@ -191,6 +191,14 @@ def test_the_emulator_in_short_form():
     ("log", "said"),
     [
         ("usage: x\napi_server.py: error: unrecognized arguments: --foo 3", "does not know the flag --foo 3"),
+        (
+            "windtunnel engine: unrecognized arguments: --foo; see windtunnel engine --help.",
+            "the engine does not know the flag --foo; correct the command",
+        ),
+        (
+            "windtunnel engine: argument --gpu: expected one argument; see windtunnel engine --help.",
+            "the engine refuses the flag --gpu (expected one argument); correct the command",
+        ),
         ("OSError: [Errno 98] Address already in use", "port is taken"),
         (
             (
