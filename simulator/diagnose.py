@@ -70,7 +70,8 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     engine = engine if isinstance(engine, dict) else {}
     breaks, notes = breaks_of(folder)
     unit, exact, holds = misses.settings(folder.run)
-    report = misses.read(events, unit, breaks, exact=exact, kv_tokens=holds)
+    foreign = misses.provided(folder.run)
+    report = misses.read(events, unit, breaks, exact=exact, kv_tokens=holds, provided=foreign)
     caches = {(cache.session, cache.call): cache for cache in report.calls}
     samples = [event for event in events if isinstance(event, EngineSample)]
     calls = tally.window_calls or [call for call in tally.calls if not call.warmup]

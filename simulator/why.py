@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.results.misses import CacheReport, read, settings
+from windtunnel.simulator.results.misses import CacheReport, provided, read, settings
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.why_cache import filler, let_go
 from windtunnel.simulator.results.why_text import Paper, Row, misses, one_break, percent, rows, table, where_from
 from windtunnel.traces.breakers import Break, Report, find
 from windtunnel.traces.culprits import CULPRITS
@@ -55,7 +56,8 @@ def _traces(sources: Sequence[str], paper: Paper, limit: int) -> tuple[dict[str,
         "sessions": [_session(t, r) for t, r in sessions],
         "problems": loaded.problems,
     }
-    return data, [*_headline(sessions, paper), *_culprits(found, paper), *_details(sessions, paper, limit)]
+    lines = [*_headline(sessions, paper), *_culprits(found, paper), *_details(sessions, paper, limit)]
+    return data, lines + let_go([(_label(t), r) for t, r in sessions], paper, limit)
 
 
 def _headline(sessions: Sequence[Session], paper: Paper) -> list[str]:
@@ -66,14 +68,14 @@ def _headline(sessions: Sequence[Session], paper: Paper) -> list[str]:
     starts = _starts(sessions, paper)
     if not total["broken_calls"]:
         text = f"{said}. Every prompt extends an earlier one of its thread: nothing broke the prefix."
-        return [*paper.wrapped(text, ""), *starts]
+        return [*paper.wrapped(text, ""), *starts, *filler(total["filler_tokens"], total["prompt_tokens"], paper)]
     share = percent(total["lost_tokens"] / max(1, total["prompt_tokens"]))
     calls = "call does" if total["broken_calls"] == 1 else "calls do"
     text = (
         f"{said}. {total['broken_calls']:,} {calls} not extend an earlier prompt: {total['lost_tokens']:,} tokens "
         f"({share}) behind the changes have to be computed again."
     )
-    return [*paper.wrapped(text, ""), *starts]
+    return [*paper.wrapped(text, ""), *starts, *filler(total["filler_tokens"], total["prompt_tokens"], paper)]
 
 
 def _starts(sessions: Sequence[Session], paper: Paper) -> list[str]:
@@ -126,7 +128,7 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     breaks = _breaks(traces)
     problems: list[Problem] = []
     unit, exact, holds = settings(folder.run)
-    report = read(folder.events(problems), unit, breaks, exact=exact, kv_tokens=holds)
+    report = read(folder.events(problems), unit, breaks, exact=exact, kv_tokens=holds, provided=provided(folder.run))
     _complain((*notes, *problems))
     agents = {t.header.id: t.header.agent for t in traces}
     prompt = report.total("prompt")
@@ -231,6 +233,9 @@ def _total(sessions: Sequence[Session]) -> dict[str, int]:
         "prompt_tokens": sum(r.prompt_tokens for _, r in sessions),
         "broken_calls": sum(len(r.breaks) for _, r in sessions),
         "lost_tokens": sum(r.lost_tokens for _, r in sessions),
+        "filler_tokens": sum(r.filler_tokens for _, r in sessions),
+        "let_go_calls": sum(len(r.let_go) for _, r in sessions),
+        "let_go_tokens": sum(gone.missed_tokens for _, r in sessions for gone in r.let_go),
     }
 
 
@@ -243,6 +248,8 @@ def _session(trace: Trace, report: Report) -> dict[str, Any]:
         "calls": report.calls,
         "prompt_tokens": report.prompt_tokens,
         "lost_tokens": report.lost_tokens,
+        "filler_tokens": report.filler_tokens,
+        "let_go": [msgspec.to_builtins(gone) | {"missed_tokens": gone.missed_tokens} for gone in report.let_go],
         "subagent_starts": msgspec.to_builtins(report.starts),
         "breaks": [msgspec.to_builtins(b) | {"lost_tokens": b.lost_tokens} for b in report.breaks],
     }

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.traces.culprits import Scene, name
-from windtunnel.traces.model import Trace, digest_of
+from windtunnel.traces.model import Call, Trace, digest_of
 from windtunnel.traces.prompt_parts import TOOLS, Part, Prompt, Reader, only_reasoning, part_at
 
 _ALTERED = frozenset({"dropped_reasoning", "changed_reasoning", "reordered_arguments", "changed_arguments"})
@@ -53,6 +53,10 @@ class Break(Struct, frozen=True):
     """Up to the difference."""
     cached_tokens: int | None
     """What the recording's server found in its cache. More than `common_tokens`: it did not see this difference."""
+    common_filler: int = 0
+    """Of `common_tokens`, those that stand for text that the log does not hold: they are taken to be equal."""
+    lost_filler: int = 0
+    """The same of `lost_tokens`."""
 
     @property
     def lost_tokens(self) -> int:
@@ -72,6 +76,23 @@ class Start(Struct, frozen=True):
     """What alone made it part from that prompt within the system prompt, of the kinds that change by themselves."""
 
 
+class LetGo(Struct, frozen=True):
+    """A call for which the recording's server found less in its cache than an earlier prompt had put there."""
+
+    call: int
+    thread: int
+    common_tokens: int
+    """That an earlier prompt of its thread begins with."""
+    cached_tokens: int
+    """Found."""
+    idle_s: float | None
+    """Since the last call with this beginning ended; None where the log does not tell."""
+
+    @property
+    def missed_tokens(self) -> int:
+        return self.common_tokens - self.cached_tokens
+
+
 class Report(Struct, frozen=True):
     """One session looked through."""
 
@@ -80,12 +101,18 @@ class Report(Struct, frozen=True):
     """Of all of them."""
     breaks: tuple[Break, ...]
     starts: tuple[Start, ...]
+    let_go: tuple[LetGo, ...] = ()
+    filler_tokens: int = 0
+    """Of `prompt_tokens`, those that stand for text that the log does not hold."""
 
     @property
     def lost_tokens(self) -> int:
         return sum(b.lost_tokens for b in self.breaks)
 
 
+LEAST, SHARE = 1024, 0.5
+"""Of what an earlier prompt had put into the cache: that servers find a part of it less has reasons of their own, such
+as the size of their blocks and where a client marked what is to be kept."""
 _BY_ITSELF = frozenset({"billing_line", "date", "time", "git_status", "environment", "random_id"})
 
 
@@ -137,11 +164,14 @@ def find(trace: Trace) -> Report:
     turns: dict[int, int] = {}
     breaks: list[Break] = []
     starts: list[Start] = []
+    let_go: list[LetGo] = []
     session = _Thread()
-    total = 0
+    total = filler = 0
+    found_any = any(call.usage.cached for call in trace.calls)
     for prompt in reader.prompts():
         call = prompt.call
         total += prompt.tokens[-1]
+        filler += reader.filler(prompt)
         turns[call.thread] = turns.get(call.thread, 0) + 1
         if call.kind == "auxiliary":
             continue
@@ -150,11 +180,32 @@ def find(trace: Trace) -> Report:
             if call.thread:
                 starts.append(_start(reader, session, prompt))
         else:
-            found = _break(reader, thread, prompt, turns[call.thread])
+            depth, node = thread.deepest(prompt)
+            found = _break(reader, thread, prompt, turns[call.thread], depth, node)
             breaks += [found] if found is not None and found.lost_tokens else []
+            if found_any:
+                common = prompt.tokens[depth] if found is None else found.common_tokens
+                gone = _let_go(prompt, common, node.through)
+                let_go += [] if gone is None else [gone]
         thread.add(prompt)
         session.add(prompt)
-    return Report(len(trace.calls), total, tuple(breaks), tuple(starts))
+    return Report(len(trace.calls), total, tuple(breaks), tuple(starts), tuple(let_go), filler)
+
+
+def _let_go(prompt: Prompt, common: int, last: Prompt | None) -> LetGo | None:
+    """None where the server found about as much as it had been sent, or does not say."""
+    call = prompt.call
+    cached = call.usage.cached
+    if cached is None or call.marks.get("cached") or common - cached < max(LEAST, SHARE * common):
+        return None
+    idle = None
+    if last is not None and last.call.end_s is not None and call.start_s is not None and not _guessed(last.call, call):
+        idle = max(0.0, call.start_s - last.call.end_s)
+    return LetGo(call.id, call.thread, common, cached, idle)
+
+
+def _guessed(last: Call, call: Call) -> bool:
+    return last.marks.get("end") == "estimated" or call.marks.get("start") == "estimated"
 
 
 def _start(reader: Reader, session: _Thread, prompt: Prompt) -> Start:
@@ -170,8 +221,7 @@ def _start(reader: Reader, session: _Thread, prompt: Prompt) -> Start:
     return Start(call.id, call.thread, prompt.tokens[-1], common, culprit)
 
 
-def _break(reader: Reader, thread: _Thread, prompt: Prompt, turn: int) -> Break | None:
-    depth, node = thread.deepest(prompt)
+def _break(reader: Reader, thread: _Thread, prompt: Prompt, turn: int, depth: int, node: _Node) -> Break | None:
     if depth == len(prompt.prints):
         return None
     last = node.through
@@ -197,7 +247,10 @@ def _compared(reader: Reader, thread: _Thread, old: Prompt, prompt: Prompt, turn
         before, after = reader.parts(old.messages[place]), reader.parts(prompt.messages[place])
     compacted = prompt.call.kind == "compaction" or thread.compacted_at >= old.call.id
     scene = Scene(reader.trace, old, prompt, place, part_at(before, after), compacted, only_reasoning(before, after))
-    return _made(scene, turn, old.tokens[-1], prompt.tokens[depth])
+    made = _made(scene, turn, old.tokens[-1], prompt.tokens[depth])
+    common = reader.filler(prompt) - reader.filler(prompt, place)
+    lost = min(made.lost_tokens, reader.filler(old, place))
+    return replace(made, common_filler=min(made.common_tokens, common), lost_filler=lost)
 
 
 def _altered_answer(reader: Reader, old: Prompt, prompt: Prompt, turn: int) -> Break | None:

@@ -55,6 +55,8 @@ class Reader:
         self._messages: dict[int, int] = {}
         self._tools: dict[int | None, int] = {}
         self._tokens: dict[int, int] = {}
+        self._filler: dict[int, int] = {}
+        self._fills = any(block.filler for block in trace.blocks)
 
     def prompts(self) -> Iterator[Prompt]:
         held: dict[int, Prompt] = {}
@@ -74,6 +76,22 @@ class Reader:
         if message not in self._tokens:
             self._tokens[message] = self.trace.message_tokens(message)
         return self._tokens[message]
+
+    def filler(self, prompt: Prompt, begin: int = TOOLS) -> int:
+        """Tokens of a prompt, from a place on, that stand for what the log does not hold."""
+        if not self._fills:
+            return 0
+        tools = (
+            self.trace.toolsets[prompt.call.tools].blocks if begin == TOOLS and prompt.call.tools is not None else ()
+        )
+        return _filling(self.trace, tools) + sum(self._filling(m) for m in prompt.messages[max(0, begin) :])
+
+    def _filling(self, message: int) -> int:
+        if message not in self._filler:
+            m = self.trace.messages[message]
+            blocks = (*m.blocks, *m.reasoning, *(c.arguments for c in m.tool_calls))
+            self._filler[message] = _filling(self.trace, blocks)
+        return self._filler[message]
 
     def tools_tokens(self, tools: int | None) -> int:
         return self.trace.toolset_tokens(tools)
@@ -122,6 +140,10 @@ class Reader:
         blocks = [self.trace.blocks[b] for b in toolset.blocks]
         known = toolset.names if toolset.more and len(toolset.names) == len(blocks) else [""] * len(blocks)
         return [Part("tools", block, name) for block, name in zip(blocks, known, strict=True)]
+
+
+def _filling(trace: Trace, blocks: Sequence[int]) -> int:
+    return sum(trace.blocks[b].tokens for b in blocks if trace.blocks[b].filler)
 
 
 def part_at(old: Sequence[Part], new: Sequence[Part]) -> Parting:

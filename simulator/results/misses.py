@@ -14,11 +14,20 @@ from msgspec import Struct
 
 from windtunnel.agents.events import CallEnd, CallStart, EngineSample, Event, SessionStart
 from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.facts import RECORDING
 from windtunnel.simulator.results.touched import Touched
 from windtunnel.traces.breakers import Break
 
 Cause = Literal[
-    "caching_off", "rounding", "still_computing", "preempted", "not_kept", "evicted_in_queue", "evicted", "unknown"
+    "caching_off",
+    "rounding",
+    "still_computing",
+    "preempted",
+    "not_kept",
+    "evicted_in_queue",
+    "evicted",
+    "expired",
+    "unknown",
 ]
 CAUSES: dict[str, str] = {
     "caching_off": "nothing was ever found: is caching off?",
@@ -28,6 +37,7 @@ CAUSES: dict[str, str] = {
     "not_kept": "not kept, though there was room",
     "evicted_in_queue": "evicted while it waited in the engine's queue",
     "evicted": "evicted since",
+    "expired": "unused for more than 5 minutes, as providers let a prefix go",
     "unknown": "unknown: nothing tells what let it go",
 }
 
@@ -48,8 +58,12 @@ SHORT: dict[str, str] = {
     "not_kept": "not kept",
     "evicted_in_queue": "evicted, queued",
     "evicted": "evicted",
+    "expired": "let go",
     "unknown": "unknown",
 }
+RETENTION_S = 300.0
+"""Providers keep a prefix for five minutes after its last use, longer only where they are asked to or have room (the
+prompt caching guides of Anthropic and OpenAI)."""
 OFF_CALLS = 8
 """While a run goes on, caching is held for off only after so many calls of which none found anything."""
 RECENT_CALLS = 512
@@ -113,11 +127,18 @@ Breaks = Mapping[tuple[str, int], Break]
 
 
 def read(
-    events: Iterable[Event], unit: int, breaks: Breaks, *, exact: bool = False, kv_tokens: int | None = None
+    events: Iterable[Event],
+    unit: int,
+    breaks: Breaks,
+    *,
+    exact: bool = False,
+    kv_tokens: int | None = None,
+    provided: bool = False,
 ) -> CacheReport:
     """All completed calls of a run in the order in which they were sent.
 
     `exact`: prompts were token ids. `kv_tokens`: what the cache holds; None where the engine does not say.
+    `provided`: see there.
     """
     traces: dict[str, str] = {}
     ends: list[CallEnd] = []
@@ -137,6 +158,7 @@ def read(
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
     known_by = _Known(_Preemptions(samples), _first_tokens(ends), Touched(sent))
     reader = _Reader(unit, traces, breaks, known_by, exact=exact, kv_tokens=kv_tokens)
+    reader.provided = provided
     reader.off = not any(e.cached_tokens for e in known)
     return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
 
@@ -160,6 +182,7 @@ class Live:
         if run is not self._run:
             self._run = run
             self._reader.learn(*settings(run))
+            self._reader.provided = provided(run)
 
     def sample(self, sample: EngineSample) -> None:
         self._preemptions.add(sample)
@@ -198,6 +221,12 @@ def settings(run: Mapping[str, Any]) -> tuple[int, bool, int | None]:
         run.get("route") == "tokens",
         holds if isinstance(holds, int) else None,
     )
+
+
+def provided(run: Mapping[str, Any]) -> bool:
+    """Whether the server is nobody's engine that is known: a provider's, with other people's traffic on it."""
+    engine = run.get("engine")
+    return run.get("kind") == RECORDING and not (isinstance(engine, dict) and engine.get("name"))
 
 
 class _Preemptions:
@@ -250,6 +279,8 @@ class _Reader:
         self._by = known
         self.off = False
         """Nothing was ever found."""
+        self.provided = False
+        """See `provided`: what others send is not seen."""
         self._computed = 0
         """Tokens since the run began; each call may leave a part of a unit."""
         self.learn(unit, exact, kv_tokens)
@@ -324,6 +355,8 @@ class _Reader:
         sent = end.t_sent or 0
         if self._is_computed(end, sent):
             return "still_computing"
+        if self.provided:
+            return "expired" if last is not None and sent - last > RETENTION_S * NS else "unknown"
         if self._by.preemptions.between(last if last is not None else sent, ended_ns(end)):
             return "preempted"
         if self._room > self._computed:

@@ -85,7 +85,10 @@ def one_break(found: Break, paper: Paper, tokens: int | None = None) -> list[str
     room = paper.width - len(lost) - 2
     lines = [f"{paper.dye(f'{title[:room]:<{room}}', _BOLD)}  {lost}"]
     thread = f"thread {found.thread}, " if found.thread else ""
-    match = f"{found.common_tokens:,} of {found.prompt_tokens:,} tokens before it"
+    taken = f" ({found.common_filler:,} of them filler)" if found.common_filler else ""
+    match = f"{found.common_tokens:,} of {found.prompt_tokens:,} tokens before it{taken}"
+    if found.lost_filler:
+        match += f"; {found.lost_filler:,} of those lost are filler"
     if found.cached_tokens:
         match += f"; {found.cached_tokens:,} were cached when it was recorded"
     lines += paper.wrapped(shown(f"{thread}{found.place}; {match}"), "  ")
@@ -178,8 +181,8 @@ def misses(report: CacheReport, paper: Paper, limit: int) -> list[str]:
     lines = []
     for call in found[:limit]:
         where = f"{call.session[:12]}, thread {call.thread}" if call.thread else call.session[:12]
-        told = call.gap_s is not None and call.cause != "evicted_in_queue"
-        gap = f" after a gap of {call.gap_s:.1f} s" if told else ""
+        dated = call.gap_s is not None and call.cause not in {"evicted_in_queue", "expired"}
+        gap = f" after a gap of {call.gap_s:.1f} s" if dated else ""
         cause = "evicted" if call.cause == "evicted" else CAUSES[call.cause or "unknown"]
         text = f"of {call.missed + call.cached:,}: {where}, call {call.call}, {cause}{gap}"
         lines += paper.wrapped(f"{call.missed:>13,} {text}", "", " " * 14)

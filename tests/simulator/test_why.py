@@ -84,6 +84,36 @@ def test_json(trace_file, capsys):
     assert found["new"]["text"][found["new"]["at"]] == "9"
 
 
+RECORDED = Path(__file__).parents[3] / "shared" / "traces" / "claude-code" / "entire-2.0.76-compact.jsonl"
+
+
+@pytest.mark.skipif(not RECORDED.exists(), reason="the recorded session is not here")
+def test_what_a_provider_let_go_and_what_rests_on_filler(capsys):
+    out = said(capsys, RECORDED, width=100)
+    text = " ".join(out.split())
+    assert "1,203,213 of the prompt tokens (92.3%) are filler for what the log does not hold" in text
+    assert "48,000 of 49,761 tokens before it (48,000 of them filler); 1,761 of those lost are filler" in text
+    assert "The server's own cache: 3 calls found less than half of what an earlier prompt had put there" in text
+    assert "461,727 tokens less in all: 3 after more than 5 min without use, as providers let a prefix go." in text
+    assert out.splitlines()[-3:] == [
+        "      154,796 of 154,796: call 5, unused for 22 min",
+        "      153,871 of 153,871: call 3, unused for 10 min",
+        "      153,060 of 153,060: call 2, unused for 8 min",
+    ]
+    assert max(map(len, out.splitlines())) <= 100
+    data = json.loads(said(capsys, RECORDED, as_json=True))
+    assert data["total"] | {"filler_tokens": 1_203_213, "let_go_calls": 3, "let_go_tokens": 461_727} == data["total"]
+    assert [gone["call"] for gone in data["sessions"][0]["let_go"]] == [2, 3, 5]
+    assert "more calls" not in said(capsys, RECORDED, limit=3)
+    assert said(capsys, RECORDED, limit=1).rstrip().endswith("and 2 more calls (--limit)")
+
+
+def test_nothing_is_said_of_filler_where_everything_was_recorded(trace_file, capsys):
+    out = said(capsys, trace_file)
+    assert "filler" not in out
+    assert "own cache" not in out
+
+
 def test_the_dearest_are_shown(tmp_path, capsys):
     write_trace(dated(), tmp_path / "one.jsonl")
     out = said(capsys, tmp_path, limit=0)

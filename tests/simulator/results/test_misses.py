@@ -2,7 +2,7 @@
 
 from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
 from windtunnel.simulator.results.bottleneck import LOST
-from windtunnel.simulator.results.misses import CAUSES, OFF_CALLS, SHORT, Live, in_short, read, said
+from windtunnel.simulator.results.misses import CAUSES, OFF_CALLS, SHORT, Live, in_short, provided, read, said
 from windtunnel.traces.breakers import Break
 
 S = 1_000_000_000
@@ -87,6 +87,16 @@ def test_a_prompt_sent_before_its_predecessor_had_a_token_found_it_being_compute
 def test_what_had_to_make_room_counts_against_the_cache():
     lost = {cause for cause, words in CAUSES.items() if any(word in words for word in LOST)}
     assert lost == {"evicted", "evicted_in_queue", "preempted"}
+
+
+def test_a_provider_s_cache_lets_go_what_was_not_used_for_minutes():
+    """What other people send there is not seen, so nothing is said of room."""
+    events = [session(), ended(0, 0, 9000, 16, 16), ended(1, 302, 9600, 0, 8992), ended(2, 603, 9900, 0, 9600)]
+    calls = read(events, 16, {}, provided=True).calls
+    assert [(c.cause, c.gap_s) for c in calls] == [(None, None), ("expired", 301.0), ("unknown", 300.0)]
+    assert provided({"kind": "recording", "engine": {"name": None, "model": "m"}})
+    assert not provided({"kind": "recording", "engine": {"name": "vllm"}})
+    assert not provided({"engine": {"name": None}})
 
 
 def test_a_changed_prompt_loses_what_its_predecessor_would_have_given_in_whole_blocks():
