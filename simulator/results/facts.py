@@ -40,7 +40,7 @@ TREND_KV = 0.10
 def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
     """`values` are the metrics already computed from the same tally."""
     lag = values["client_lag_s"]
-    gpu = tally.gpu_in_window()
+    gpu, over = tally.gpu_in_window(), _number(values["prompts_over"])
     return Facts(
         steady=_steady(tally),
         recording=is_recording(tally.run),
@@ -57,7 +57,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
         other_processes=any(sample.other_processes for sample in gpu),
         trending=_trending(tally),
         emulator_late=_emulator_late(tally),
-        prompts_off=_prompts_off(tally),
+        prompts_off=None if over is None else abs(over),
         ending=ending(tally),
         gone=gone(None if tally.run_end is None else tally.run_end.reason),
         notes=tuple(
@@ -93,12 +93,6 @@ def _steady(tally: Tally) -> bool:
         return False
     begun = [call for call in tally.calls if window.holds(call.t_intended)]
     return not begun or any(of_call.completed(call) for call in begun)
-
-
-def _prompts_off(tally: Tally) -> float | None:
-    counted = [(call.prompt_tokens, call.expected_prompt_tokens) for call in tally.calls if call.prompt_tokens]
-    wanted = sum(expected for _, expected in counted)
-    return abs(sum(prompt for prompt, _ in counted) / wanted - 1) if wanted else None
 
 
 def ending(tally: Tally) -> str | None:

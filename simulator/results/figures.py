@@ -44,6 +44,12 @@ def prompt_per_s(tally: Tally) -> float | None:
     return None if whole is None else tidy(whole / window.seconds)
 
 
+def prompts_over(tally: Tally) -> float | None:
+    counted = [(call.prompt_tokens, call.expected_prompt_tokens) for call in tally.calls if call.prompt_tokens]
+    wanted = sum(expected for _, expected in counted)
+    return tidy(sum(prompt for prompt, _ in counted) / wanted - 1) if wanted else None
+
+
 def hit_ratio(tally: Tally) -> float | None:
     both = [c for c in tally.window_calls if c.cached_tokens is not None and c.prompt_tokens]
     return ratio(sum(c.cached_tokens or 0 for c in both), sum(c.prompt_tokens or 0 for c in both))

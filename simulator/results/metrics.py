@@ -115,6 +115,15 @@ METRICS: dict[str, Metric] = {
             lambda t: figures.total([of_call.prompt_tokens(c) for c in t.calls]),
         ),
         Metric(
+            "prompts_over",
+            "ratio",
+            None,
+            "prompts over",
+            "how much longer the run's prompts were than those recorded (shorter: below 0), where the server counted "
+            "them",
+            figures.prompts_over,
+        ),
+        Metric(
             "cached_tokens",
             "tokens",
             None,

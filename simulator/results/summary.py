@@ -23,8 +23,10 @@ from windtunnel.simulator.results.tally import Tally
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 
-OF_REPLAYS = ("sessions_per_hour", "session_equivalents_per_hour", "makespan_s")
-"""A recorded session ends when the recording does: how long it took and how many fit in an hour is not known."""
+OF_REPLAYS = ("sessions_per_hour", "session_equivalents_per_hour", "makespan_s", "prompts_over")
+"""A recorded session ends when the recording does: how long it took and how many fit in an hour is not known. And its
+prompts are what they are.
+"""
 
 
 def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:

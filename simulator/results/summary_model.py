@@ -161,6 +161,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     calls_without_usage: int
     output_tokens: int | None
     prompt_tokens: int | None
+    prompts_over: float | None = None
     cached_tokens: int | None
     reprefilled_tokens: int | None
     output_tokens_per_s: float | None

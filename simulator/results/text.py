@@ -136,6 +136,9 @@ def _throughput(summary: Summary) -> list[str]:
         _figure(summary.prompt_tokens, "prompt"),
         _figure(summary.cached_tokens, "cached"),
     ]
+    if summary.prompts_over is not None and abs(summary.prompts_over) >= 0.005:
+        than = "longer" if summary.prompts_over > 0 else "shorter"
+        tokens.append(f"prompts {percent(abs(summary.prompts_over))} {than} than recorded")
     work = [
         _figure(summary.sessions_per_hour, "sessions/h"),
         _figure(summary.session_equivalents_per_hour, "session equivalents/h"),

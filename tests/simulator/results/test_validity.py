@@ -7,6 +7,7 @@ import pytest
 from windtunnel.agents.events import ClientSample, EngineSample, GpuSample, Note
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.results.validity import REASONS, in_words, trends
 
 NS = 1_000_000_000
@@ -225,6 +226,26 @@ def test_prompts_of_another_length_than_recorded(stream, counted, named):
     told = {"cached_tokens": 0, "prompt_tokens": counted, "expected_prompt_tokens": 1000}
     s.call(name, 1, 2, chunks=((1.5, 10),), **told)
     assert ("prompt_lengths" in reasons(s)) == named
+
+
+@pytest.mark.parametrize(
+    ("counted", "said"),
+    [
+        (1031, "prompts 3.1% longer than recorded"),
+        (1250, "prompts 25.0% longer than recorded"),
+        (969, "prompts 3.1% shorter than recorded"),
+        (1004, None),
+        (None, None),
+    ],
+)
+def test_how_much_longer_prompts_were_is_told_where_the_run_is_valid_too(stream, counted, said):
+    s = stream(1).phase(0, "steady").phase(60, "draining").end(60)
+    name = s.session(0, 60)
+    s.call(name, 1, 2, chunks=((1.5, 10),), cached_tokens=0, prompt_tokens=counted, expected_prompt_tokens=1000)
+    summary = summarise({}, s.events())
+    assert summary.prompts_over == (None if counted is None else pytest.approx(counted / 1000 - 1))
+    text = " ".join(render_summary(summary).split())
+    assert said in text if said else "than recorded" not in text.replace("not as long as recorded", "")
 
 
 @pytest.mark.parametrize(
