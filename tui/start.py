@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         try:
             return _run(arguments)
         except WindtunnelError as error:
-            print(f"error: {one_line(str(error))}", file=sys.stderr)
+            print(f"windtunnel: {one_line(str(error))}", file=sys.stderr)
             return error.exit_code
 
 

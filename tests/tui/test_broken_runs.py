@@ -26,7 +26,7 @@ def test_a_fifo_is_not_waited_for(folder: Path, name: str, capsys: pytest.Captur
     (folder / name).unlink(missing_ok=True)
     os.mkfifo(folder / name)
     assert main([str(folder), "--svg", str(folder / "x.svg")]) == 2
-    assert capsys.readouterr().err == (f"error: {folder / name} is a FIFO and not a file: the run is damaged\n")
+    assert capsys.readouterr().err == (f"windtunnel: {folder / name} is a FIFO and not a file: the run is damaged\n")
 
 
 def test_an_empty_path_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,7 +68,7 @@ def test_the_picture_of_such_a_run_exits_2(
 
     monkeypatch.setattr(Follower, "poll", breaks)
     assert main([str(folder), "--svg", str(folder / "x.svg")]) == 2
-    assert capsys.readouterr().err == "error: the run is damaged: make another\n"
+    assert capsys.readouterr().err == "windtunnel: the run is damaged: make another\n"
     assert not (folder / "x.svg").exists()
 
 

@@ -51,7 +51,7 @@ def test_a_picture_of_an_agent_after_keys(folder: Path, tmp_path: Path) -> None:
 def test_what_is_no_run_exits_2_with_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path), "--svg", str(tmp_path / "x.svg")]) == 2
     said = capsys.readouterr().err
-    assert said.startswith("error: ")
+    assert said.startswith("windtunnel: ")
     assert said.count("\n") == 1
     assert str(tmp_path) in said
 

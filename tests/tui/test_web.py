@@ -227,7 +227,8 @@ def test_without_the_package_one_sentence_says_what_to_do(
     with pytest.raises(UsageError, match=r"pip install 'windtunnel\[web\]'"):
         static_files()
     assert main([str(running.write(tmp_path / "run")), "--web"]) == 2
-    assert "pip install" in capsys.readouterr().err
+    said = "windtunnel: --web needs the package textual-serve: pip install 'windtunnel[web]'\n"
+    assert capsys.readouterr().err == said
 
 
 @pytest.mark.skipif(find_spec("textual_serve") is None, reason="textual-serve is not installed (extra: web)")
