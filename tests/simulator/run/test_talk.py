@@ -10,9 +10,10 @@ import pytest
 from windtunnel.agents import events as ev
 from windtunnel.simulator.run import viewer
 from windtunnel.simulator.run.config import RunConfig, Warmup, parse_count, parse_share, parse_warmup
-from windtunnel.simulator.run.estimate import estimate
+from windtunnel.simulator.run.estimate import Lane, Speed, estimate, lanes, warmup_s
 from windtunnel.simulator.run.viewer import PlainProgress, Viewer
 from windtunnel.traces.errors import UsageError
+from windtunnel.traces.sources import load
 
 from .conftest import NS, chain
 
@@ -20,16 +21,38 @@ PYTHON = sys.executable
 
 
 def test_the_length_is_estimated_with_the_warm_up():
-    # A turn: 1 s to the first token, 20 tokens at 40 a second, 2 s of tool before 3 of 4 calls.
+    # A turn: 1 s to the first token, 20 tokens at 40 to 100 a second, 2 s of tool before 3 of 4 calls.
     traces = [chain(calls=4)]
     config = {"agents": 4, "ramp_s": 6.0, "warmup": Warmup(calls=2), "start": "fresh"}
-    assert estimate(traces, RunConfig(duration_s=300.0, **config)) == (
-        "about 5 min: warm-up about 12 s, then 5 min measured (assuming 40 tokens/s for each agent)"
+    # warm-up: the ramp, then two calls with 2 s of tool between them
+    assert estimate(traces, RunConfig(duration_s=60.0, **config)) == (
+        "70 to 71 s: warm-up 10 to 11 s, then 60 s measured "
+        "(assuming 40 to 100 tokens/s for each agent, first prompts at 30,000 to 60,000)"
     )
-    assert estimate(traces, RunConfig(calls=40, **config)).startswith("about 36 s: 40 calls, warm-up about 12 s of it")
-    assert estimate(traces, RunConfig(sessions=8, **config)).startswith("about 30 s: 8 sessions")
+    assert estimate(traces, RunConfig(calls=40, **config)).startswith("33 to 36 s: 40 calls (assuming ")
+    assert estimate(traces, RunConfig(sessions=8, **config)).startswith("28 to 30 s: 8 sessions (assuming ")
     slow = RunConfig(duration_s=7200.0, pace="recorded", **{**config, "warmup": Warmup(calls=None, seconds=3600.0)})
     assert estimate(traces, slow).startswith("about 3.0 h: warm-up about 60 min, then 2.0 h measured")
+
+
+def test_the_warm_up_lasts_until_all_prompts_are_in_and_the_slowest_agent_has_answered():
+    short, long = chain("short", calls=1, out=10), chain("long", calls=1, out=2000)
+    config = RunConfig(agents=2, ramp_s=0.0, warmup=Warmup(calls=1), start="fresh", duration_s=10.0)
+    found = lanes([short, long], config)
+    assert sorted((lane.output, lane.calls) for lane in found) == [(10, 1), (2000, 1)]
+    prompts = short.prompt_tokens()[0] + long.prompt_tokens()[0]
+    assert warmup_s(found, config, Speed(40.0, 10.0)) == pytest.approx(prompts / 10 + 2000 / 40 + 1)
+    crowd = [Lane(prompt=90_000, output=100, waits=0.0, calls=1)] * 4
+    many = RunConfig(agents=40, ramp_s=5.0, warmup=Warmup(calls=1), duration_s=10.0)
+    assert warmup_s(crowd, many, Speed(50.0, 30_000.0)) == pytest.approx(120 + 2 + 1), "each stands for ten"
+
+
+def test_the_demo_s_length_is_told():
+    """It took 94 s here, 48 of them warm-up: 920,000 tokens to be computed cold, and then 1,882 for one agent."""
+    loaded = load(("library",))
+    traces = [trace for trace in loaded.traces if max(trace.prompt_tokens().values()) <= 131_072]
+    config = RunConfig(agents=32, warmup=Warmup(calls=1), duration_s=45.0)
+    assert estimate(traces, config).startswith("85 to 130 s: warm-up 40 to 89 s, then 45 s measured")
 
 
 def told(progress, *events):
