@@ -77,6 +77,7 @@ def row_of(row: FoldRow, plans: Planned, now: int, *, ended: bool, queued: bool 
         slow=row.paired_s / row.recorded_s if row.recorded_s > 0 else None,
         call_s=row.spent_s / row.timed_calls if row.timed_calls else None,
         subagents=max(0, row.live_threads - 1),
+        mixed=row.subagent_calls > 0,
         doing=_doing(row, plans, now, ended=ended, queued=queued),
     )
 

@@ -70,6 +70,8 @@ class Row(Struct, frozen=True):
     """Mean length of the session's calls so far."""
     subagents: int = 0
     """Threads beside the main one with a request in flight or waiting."""
+    mixed: bool = False
+    """Calls of sub-agents have ended in this session: the figures of calls are of theirs, too. Shown as title +↳."""
     doing: Doing = Doing()
 
 

@@ -31,7 +31,7 @@ class Single(Entry):
 class Run(Entry):
     """Blocks that stand one behind another in a prompt and have the same holders."""
 
-    __slots__ = ("base", "held", "keys", "twin")
+    __slots__ = ("base", "held", "keys", "longest", "twin")
 
     def __init__(self, blocks: list[int], keys: list[int], base: int, held: "list[Chain]") -> None:
         super().__init__(blocks)
@@ -42,6 +42,8 @@ class Run(Entry):
         self.held = held
         self.twin: Run | None = None
         """The next younger one that begins with the same key."""
+        self.longest = 0
+        """Of the oldest: no younger one has more blocks."""
 
 
 class Chain:

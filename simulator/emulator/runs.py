@@ -74,7 +74,7 @@ class RunPool(Singles):
                 self._cut(runs[-1], part)
             length = self._alike(run, keys, at, most)
             part = length if length < len(run.blocks) else 0
-            if run.twin is not None and not part:
+            if run.longest > length and not part:
                 self._cut(run, length)
             runs.append(run)
             at += length
@@ -148,6 +148,7 @@ class RunPool(Singles):
             if twin is None:
                 known[keys[start]] = run
             else:
+                twin.longest = max(twin.longest, stop - start)
                 while twin.twin is not None:
                     twin = twin.twin
                 twin.twin = run
@@ -246,7 +247,9 @@ class RunPool(Singles):
         """A run and its twins are their first `length` blocks; the rest of each is a run of its own, before it in the
         queue.
         """
-        one: Run | None = self._runs[run.keys[0]]
+        first = self._runs[run.keys[0]]
+        most, first.longest = first.longest, min(first.longest, length)
+        one: Run | None = first
         older: Run | None = None
         while one is not None:
             if len(one.blocks) > length:
@@ -258,6 +261,7 @@ class RunPool(Singles):
                     link(one.before, rest)
                 if older is None:
                     self._runs[rest.keys[0]] = rest
+                    rest.longest = max(0, most - length)
                 else:
                     older.twin = rest
                 older = rest
@@ -285,6 +289,7 @@ class RunPool(Singles):
             one.twin = run.twin
         elif run.twin is not None:
             self._runs[first] = run.twin
+            run.twin.longest = run.longest
         else:
             del self._runs[first]
         run.twin = None

@@ -99,6 +99,8 @@ class Row(Struct):
     turns: int = 0
     calls_done: int = 0
     calls_total: int = 0
+    subagent_calls: int = 0
+    """Of this session's sub-agents, ended: the figures of its calls are of theirs, too."""
     context_tokens: int = 0
     """Prompt of the shown thread's latest call and what it has generated."""
     cached_share: float | None = None
@@ -318,6 +320,7 @@ class Agent:
 
     def _show(self, event: CallEnd, line: CallLine) -> None:
         row = self._row
+        row.subagent_calls += event.thread > 0
         if event.failure is None and not event.cut:
             row.calls_done += 1
             if line.e2e_s is not None:

@@ -353,15 +353,18 @@ class Driver:
         exact, text, of = self._counts.told, self.config.text, ev.AgentProgress
         seen, more = [], 0
         for active in self.active:
-            reading = active.reading
-            tokens, tail = (0, "") if reading is None else reading.look()
-            if tokens:
-                more += tokens - active.counted
-                active.counted = tokens
-                shown = tail[-TAIL_CHARS:] if text and tail else ""
-                seen.append(of(active.agent, active.thread, active.call, "decode", tokens, shown, exact))
-            else:
-                seen.append(of(active.agent, active.thread, active.call, "queue" if reading is None else "prefill", 0))
+            reading, shown = active.reading, active.shown
+            tokens = 0 if reading is None else reading.tokens
+            if shown is None or tokens != shown.tokens or (tokens and shown.exact != exact) or shown.state == "queue":
+                if reading is not None and tokens:
+                    more += tokens - active.counted
+                    active.counted = tokens
+                    tail = reading.look()[1][-TAIL_CHARS:] if text else ""
+                    shown = of(active.agent, active.thread, active.call, "decode", tokens, tail, exact)
+                else:
+                    shown = of(active.agent, active.thread, active.call, "queue" if reading is None else "prefill", 0)
+                active.shown = shown
+            seen.append(shown)
         self.output_tokens += more
         return seen
 

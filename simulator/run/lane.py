@@ -56,6 +56,8 @@ class ActiveCall:
         self.over = False
         self.counted = 0
         """Output tokens already added to the run's live total."""
+        self.shown: ev.AgentProgress | None = None
+        """What was last said of it."""
 
 
 class SessionRun:

@@ -18,17 +18,17 @@ class Spoken:
 
     def __init__(self, text: str, ends: NDArray[np.int64]) -> None:
         self._text = text
-        self._ends = ends
+        self._ends = ends.data
         self.first_visible: int | None = int(ends.searchsorted(0, side="right")) - 1 if text else None
         """The first token that says something."""
 
     def text(self, tokens: int) -> str:
         """Of the first `tokens` tokens."""
-        return self._text[: int(self._ends[tokens])]
+        return self._text[: self._ends[tokens]]
 
     def tail(self, tokens: int) -> str:
-        end = int(self._ends[tokens])
-        return self._text[max(0, end - TAIL_CHARS) : end]
+        end = self._ends[tokens]
+        return self._text[end - TAIL_CHARS if end > TAIL_CHARS else 0 : end]
 
 
 class Speech:

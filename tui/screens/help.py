@@ -99,6 +99,7 @@ FIGURES: Words = (
     ("trend", "tokens/s of the agent's latest calls, the newest at the right"),
     ("vs rec", "the agent's model time against the recorded one: 2.0x is twice as long"),
     ("LINK2", "a call of the session's sub-agent 2"),
+    ("+LINK", "the session had sub-agents: cached, TTFT, trend, vs rec are of their calls, too"),
     ("KV", "share of the engine's KV cache in use"),
     ("set", "the live sessions' contexts together, as a share of the KV cache"),
     ("client lag", "lateness of the client; above 5 ms it is the bottleneck"),

@@ -160,7 +160,6 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
     quiet = still or row.state in QUIET
     soft = "faint" if quiet else "dim"
     text = "faint" if quiet else "text"
-    title = f"{row.title}/{glyphs.child}{row.thread}" if row.thread else row.title
     full, rest = bar(row.turn / row.turns if row.turns else 0.0, columns.bar, glyphs) if columns.bar else ("", "")
     turns = f"{row.turn}/{row.turns}" if row.turns else str(row.turn or glyphs.none)
     about = "" if row.exact else "~"
@@ -170,7 +169,7 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
     pieces: list[tuple[str, str]] = [
         (f" {row.agent + 1:>0{columns.number}}{gap}", soft),
         (pad(f"{glyphs.states[row.state]} {row.state}", 9), row.state),
-        (f"{gap}{pad(title, columns.session, ellipsis=glyphs.ellipsis)}{gap}", text),
+        (f"{gap}{pad(titled(row, columns.session, glyphs), columns.session)}{gap}", text),
         (full, "faint" if quiet else row.state),
         (rest, "rule"),
         (f" {turns:>7}{gap}", text if row.turn else "faint"),
@@ -191,6 +190,12 @@ def row_line(row: Row, columns: Columns, width: int, glyphs: Glyphs, *, still: b
     room = width - cells(tuple(pieces)) - 1
     now = doing(row, room, glyphs) if room >= LEAST_DOING else ()
     return (*pieces, *(((text, "faint") for text, _ in now) if still and row.state != "failed" else now))
+
+
+def titled(row: Row, width: int, glyphs: Glyphs) -> str:
+    """The session, and whose call is shown: `title/↳2` of a sub-agent; `title +↳` where theirs are in the figures."""
+    whose = f"/{glyphs.child}{row.thread}" if row.thread else f" +{glyphs.child}" if row.mixed else ""
+    return cut(row.title, max(0, width - len(whose)), glyphs.ellipsis) + whose
 
 
 def first_token(row: Row, width: int, glyphs: Glyphs) -> str:
