@@ -56,7 +56,10 @@ class Stream:
 
     @property
     def tokens(self) -> int:
-        return 0 if self.request is None else self._core.tokens(self.request)
+        request = self.request
+        if request is None:
+            return 0
+        return self._core.tokens(request) if request.parked else request.produced
 
     def look(self) -> tuple[int, str]:
         request = self.request
