@@ -2,6 +2,7 @@
 
 import pytest
 from fake_run import NS
+from msgspec.structs import replace
 
 from windtunnel.agents.events import (
     AgentProgress,
@@ -15,6 +16,7 @@ from windtunnel.agents.events import (
 )
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.tui.rows import IN_QUEUE, in_engine_queue
+from windtunnel.tui.screens.help import FIGURES
 from windtunnel.tui.snapshot import Plans, view_of
 from windtunnel.tui.theme import UNICODE, plain
 from windtunnel.tui.view import Row, View
@@ -162,3 +164,36 @@ def test_a_narrow_screen_shows_what_it_is_sorted_by() -> None:
 def test_an_estimate_fits_the_narrow_column(ttft: float, text: str) -> None:
     row = Row(agent=0, state="decode", title="x", turn=1, turns=2, ttft_s=ttft, ttft_about=True, rate=12.0)
     assert f" {text:>5} " in plain(row_line(row, columns(80, 32), 80, UNICODE))
+
+
+def test_a_row_says_that_its_figures_are_of_sub_agents_too() -> None:
+    """As long as its session goes on; what a sub-agent's running call shows has a sign of its own."""
+    calls = [sent(1, 0), ended(3, 1, 0, None)]
+    own = shown(began(0), *calls)
+    assert not own.rows[0].mixed
+    running = shown(began(0), *calls, sent(4, 0, thread=2, call=1))
+    assert (running.rows[0].mixed, running.rows[0].thread) == (False, 2)
+    over = replace(ended(6, 4, 0, None, call=1), thread=2)
+    mixed = shown(began(0), *calls, sent(4, 0, thread=2, call=1), over, sent(7, 0, call=2))
+    assert (mixed.rows[0].mixed, mixed.rows[0].thread) == (True, 0)
+    again = shown(began(0), *calls, sent(4, 0, thread=2, call=1), over, began(0))
+    assert not again.rows[0].mixed
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        (Row(agent=0, title="pi/readme"), "pi/readme       "),
+        (Row(agent=0, title="pi/readme", mixed=True), "pi/readme +↳    "),
+        (Row(agent=0, title="claude/fix-importer", mixed=True), "claude/fix-i… +↳"),
+        (Row(agent=0, title="claude/fix-importer", mixed=True, thread=12), "claude/fix-…/↳12"),
+    ],
+)
+def test_whose_calls_a_row_tells_is_never_cut_off(row: Row, text: str) -> None:
+    line = plain(row_line(row, columns(100, 32), 100, UNICODE))
+    assert text in line
+    assert len(line) <= 100
+
+
+def test_the_sign_is_explained() -> None:
+    assert dict(FIGURES)["+LINK"].startswith("the session had sub-agents")
