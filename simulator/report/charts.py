@@ -185,10 +185,15 @@ def legend(*names: tuple[str, str]) -> str:
 
 
 LATENCY_LEGEND = tuple(_NAMES.items())
-LANE_LEGEND = (
-    ("prefill", "until the first token"),
-    ("decode", "tokens arriving"),
-    ("tool", "tools running"),
-    ("waiting", "waiting for a person, or between"),
-    ("failed", "a call or session failed"),
-)
+
+
+def lane_legend(*, told: bool) -> str:
+    """`told`: how long calls were in the engine's queue."""
+    return legend(
+        ("queue", "held back, or in the engine's queue" if told else "held back by the client"),
+        ("prefill", "until the first token" + ("" if told else ", the engine's queue included: it does not tell it")),
+        ("decode", "tokens arriving"),
+        ("tool", "tools running"),
+        ("waiting", "waiting for a person, or between"),
+        ("failed", "a call or session failed"),
+    )

@@ -1,6 +1,6 @@
 """What a page shows of a run, read once from its folder: series over time, distributions, where each agent was."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from windtunnel.agents.events import EngineSample, Event
+from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
@@ -34,7 +34,7 @@ _DRAWN = {
     "decode": "decode",
     "prefill": "prefill",
     "tool": "tool",
-    "queue": "waiting",
+    "queue": "queue",
     "wait": "waiting",
     "failed": "failed",
 }
@@ -63,6 +63,8 @@ class Gathered(Struct, frozen=True):
     lanes_step_s: float
     """Of a column; there are COLUMNS at most."""
     lanes_left_out: int
+    queue_told: bool = False
+    """The server says how long calls were in its queue; else that is part of their time until the first token."""
     damage: str = ""
     """What of the events could not be read, and where; empty where all could."""
 
@@ -84,6 +86,7 @@ def gather(path: Path) -> Gathered:
     tokens, per_agent = _rates(tally, length, spread=short)
     agents = sorted({session.start.agent for session in tally.sessions.values()})
     shown = agents[:MOST_LANES]
+    lanes = of_lanes.read(events)
     return Gathered(
         path=path,
         run=folder.run,
@@ -99,9 +102,10 @@ def gather(path: Path) -> Gathered:
             name: np.sort([value for call in tally.window_calls if (value := figure(call)) is not None])
             for name, figure in (("ttft_s", of_call.ttft_s), ("tpot_s", of_call.tpot_s), ("e2e_s", of_call.e2e_s))
         },
-        lanes=_lanes(events, shown, tally.end_t),
+        lanes=_lanes(lanes, shown, tally.end_t),
         lanes_step_s=lanes_step_ms(tally.end_t) / 1000,
         lanes_left_out=len(agents) - len(shown),
+        queue_told=any(lane.told for lane in lanes),
         damage=in_words(problems),
     )
 
@@ -153,9 +157,10 @@ def lanes_step_ms(end: int) -> int:
     return max(1, -(-end // of_lanes.MS // COLUMNS))
 
 
-def _lanes(events: Iterable[Event], agents: Sequence[int], end: int) -> list[tuple[int, list[tuple[int, int, str]]]]:
+def _lanes(
+    lanes: Sequence[of_lanes.Lane], agents: Sequence[int], end: int
+) -> list[tuple[int, list[tuple[int, int, str]]]]:
     """What each agent did for most of each column; failures always."""
-    lanes = of_lanes.read(events)
     chosen = [lanes[agent] for agent in agents]
     now = end // of_lanes.MS
     step = lanes_step_ms(end)

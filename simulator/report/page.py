@@ -55,7 +55,7 @@ def of_run(run: Gathered) -> str:
         body.append(_card("Latencies", curves + charts.legend(*charts.LATENCY_LEGEND)))
     body.append("</div>")
     left = f"<p class=sub>{run.lanes_left_out} more agents are not drawn.</p>" if run.lanes_left_out else ""
-    body.append("<h2>Agents</h2>" + _card("", charts.lanes(run) + charts.legend(*charts.LANE_LEGEND) + left))
+    body.append("<h2>Agents</h2>" + _card("", charts.lanes(run) + charts.lane_legend(told=run.queue_told) + left))
     body.append("<h2>Figures</h2>" + _card("", _figures(summary)))
     body.append("<h2>Where this comes from</h2>" + _card("", _provenance(run.run)))
     return _page(title, body)

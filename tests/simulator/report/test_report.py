@@ -10,18 +10,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from windtunnel.agents.events import EngineSample
+from windtunnel.agents.events import CallEnd, EngineSample
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import StepRuns, assess
 from windtunnel.simulator.experiments.runs import read
 from windtunnel.simulator.experiments.table import markdown, render
+from windtunnel.simulator.report import charts, page, svg
 from windtunnel.simulator.report import gather as gathering
-from windtunnel.simulator.report import page, svg
 from windtunnel.simulator.report.gather import COLUMNS, _usage, gather
 from windtunnel.simulator.report.write import COLUMNS as CALL_COLUMNS
 from windtunnel.simulator.report.write import write_calls, write_page
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.sources import load
@@ -137,6 +138,39 @@ def test_what_is_drawn_adds_up_to_what_was_measured(runs):
     assert max(value for _, value in run.working_set) <= 3 * 8192
     assert run.working_set[-1][1] == 0
     assert max(value for _, value in run.kv if value is not None) <= run.kv_tokens
+
+
+def test_a_call_in_the_engines_queue_is_drawn_as_that_and_not_as_waiting(tmp_path):
+    args = ["library:small", "--agents", "3", "--duration", "30", "--max-context", "8k", "--fit", "scale"]
+    config = config_of(args)
+    engine = "emulator --gpu L40S --model qwen3-30b-a3b --quantization fp8 --max-model-len 8192 --max-num-seqs 1"
+    virtual_run(msgspec.structs.replace(config, engine=engine), load(config.traces), tmp_path / "run")
+    run = gather(tmp_path / "run")
+    states = {
+        (agent, column): state
+        for agent, spans in run.lanes
+        for first, columns, state in spans
+        for column in range(first, first + columns)
+    }
+    queued = [
+        call
+        for call in RunFolder.open(tmp_path / "run").events()
+        if isinstance(call, CallEnd) and (call.queued_s or 0) > 3 * run.lanes_step_s
+    ]
+    assert len(queued) > 10
+    seen = [states.get((call.agent, int((call.t_sent / NS + call.queued_s / 2) / run.lanes_step_s))) for call in queued]
+    assert "waiting" not in seen
+    # Another of the agent's threads may be served at the time.
+    assert seen.count("queue") > 0.8 * len(seen)
+    html = write_page([tmp_path / "run"], tmp_path / "p.html").read_text()
+    assert "held back, or in the engine's queue until the first token tokens arriving" in checked(html)
+    assert '<path class="lane queue"' in html
+    assert ".lane.queue { fill: var(--queue); }" in html
+
+
+def test_a_server_that_does_not_tell_its_queue_has_it_in_the_time_until_the_first_token():
+    words = checked(charts.lane_legend(told=False))
+    assert words.startswith("held back by the client until the first token, the engine's queue included: it does not")
 
 
 def test_a_long_runs_page_leaves_out_what_it_does_not_draw_and_draws_the_same(runs, monkeypatch):
