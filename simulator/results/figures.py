@@ -50,6 +50,10 @@ def prompts_over(tally: Tally) -> float | None:
     return tidy(sum(prompt for prompt, _ in counted) / wanted - 1) if wanted else None
 
 
+def cache_known_prompt(tally: Tally) -> int | None:
+    return total([of_call.prompt_tokens(call) for call in tally.calls if call.cached_tokens is not None])
+
+
 def hit_ratio(tally: Tally) -> float | None:
     both = [c for c in tally.window_calls if c.cached_tokens is not None and c.prompt_tokens]
     return ratio(sum(c.cached_tokens or 0 for c in both), sum(c.prompt_tokens or 0 for c in both))

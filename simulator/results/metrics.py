@@ -5,7 +5,7 @@ inside the measured window and that completed; warm-up, cut and failed calls are
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from msgspec import Struct
 
@@ -130,6 +130,14 @@ METRICS: dict[str, Metric] = {
             "cached",
             "prompt tokens of the run that the server took from its cache, as reported per call",
             lambda t: figures.total([c.cached_tokens for c in t.calls]),
+        ),
+        Metric(
+            "cache_known_prompt_tokens",
+            "tokens",
+            None,
+            "cache known",
+            "prompt tokens of the run's calls whose cached tokens the server reported: what cached_tokens is a part of",
+            figures.cache_known_prompt,
         ),
         Metric(
             "reprefilled_tokens",
@@ -362,19 +370,3 @@ METRICS: dict[str, Metric] = {
         ),
     )
 }
-
-
-def value_of(summary: Summary, path: str) -> float | None:
-    """A number by its path: `cache_hit_ratio`, `ttft_s.p90`, `engine.kv_usage`. None where not reported; KeyError
-    where there is no such number.
-    """
-    value: Any = summary
-    for part in path.split("."):
-        if value is None:
-            return None
-        if not hasattr(value, "__struct_fields__") or part not in value.__struct_fields__:
-            raise KeyError(path)
-        value = getattr(value, part)
-    if value is None or isinstance(value, (int, float)):
-        return value
-    raise KeyError(path)

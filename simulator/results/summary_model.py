@@ -163,6 +163,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None
     prompts_over: float | None = None
     cached_tokens: int | None
+    cache_known_prompt_tokens: int | None = None
     reprefilled_tokens: int | None
     output_tokens_per_s: float | None
     prompt_tokens_per_s: float | None

@@ -76,10 +76,11 @@ def _unmeasured(summary: Summary) -> list[str]:
         for value, what in (
             (summary.output_tokens, "out"),
             (summary.prompt_tokens, "prompt"),
-            (summary.cached_tokens, "cached"),
         )
         if value is not None
     ]
+    if summary.cached_tokens is not None:
+        tokens.append(_cached(summary))
     grew = summary.engine_delta
     engine = [
         f"{value:,.0f} {what}"
@@ -134,7 +135,7 @@ def _throughput(summary: Summary) -> list[str]:
     tokens = [
         _figure(summary.output_tokens, "out"),
         _figure(summary.prompt_tokens, "prompt"),
-        _figure(summary.cached_tokens, "cached"),
+        _cached(summary),
     ]
     if summary.prompts_over is not None and abs(summary.prompts_over) >= 0.005:
         than = "longer" if summary.prompts_over > 0 else "shorter"
@@ -160,6 +161,14 @@ def _throughput(summary: Summary) -> list[str]:
         models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
         rows.append(("lengths from", [", ".join(models)]))
     return [line for label, parts in rows for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
+
+
+def _cached(summary: Summary) -> str:
+    """Cached tokens, of those prompts of which they are known where these are not all."""
+    cached, known = summary.cached_tokens, summary.cache_known_prompt_tokens
+    if cached is None or known is None or known == summary.prompt_tokens:
+        return _figure(cached, "cached")
+    return f"{cached:,} of {known:,} cached"
 
 
 def _ceiling(expected: float | None) -> str:

@@ -5,7 +5,7 @@ import pytest
 
 from windtunnel.agents.events import CallEnd, EngineSample, GpuSample, Note, WaitEnd, WaitStart
 from windtunnel.simulator.results.emulation import in_words, of_run
-from windtunnel.simulator.results.metrics import METRICS, value_of
+from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Distribution, Summary, decode_summary, encode_summary
 from windtunnel.simulator.results.text import render_summary
@@ -21,6 +21,7 @@ def test_counts_and_totals_are_of_the_whole_run(busy):
     assert s.output_tokens == 10 + 12 + 4 + 3  # the cut call counts what had arrived
     assert s.prompt_tokens == 100 + 300 + 200 + 50
     assert s.cached_tokens == 280
+    assert s.cache_known_prompt_tokens == 100 + 300 + 200  # nothing is known of the cut call's
     assert s.distinct_traces == 2
     assert (s.run_dir, s.seed, s.lengths_from, s.agents) == ("/runs/x", 7, ["glm-4.5"], 2)
     assert (s.status, s.duration_s, s.window_s) == ("completed", 31.0, 20.0)
@@ -312,17 +313,6 @@ def test_every_metric_is_a_key_and_says_what_it_is():
         assert metric.unit
         assert len(metric.header) <= 15
         assert len(metric.formula) > 10
-
-
-def test_value_by_path(busy):
-    got = summarise(RUN, busy.events())
-    assert value_of(got, "ttft_s.p90") == 2.0
-    assert value_of(got, "engine.kv_usage") is None
-    assert value_of(got, "gpu.power_w") is None
-    with pytest.raises(KeyError):
-        value_of(got, "ttft_s.p95")
-    with pytest.raises(KeyError):
-        value_of(got, "ttft_s")
 
 
 def test_emulated_is_said():

@@ -38,6 +38,7 @@ def test_figures_have_units_and_missing_ones_say_so(busy):
     assert "0.9 tokens/s out" in text
     assert "window 20.0 s of 31.0 s" in text
     assert "56.0% hit   could be 61.6%" in text
+    assert "650 prompt   280 of 600 cached" in text
     assert "2 started   1 completed   0 failed   1 cut   of 2 traces" in text
     assert "KV use not reported" in text
     assert "lengths from  claude-opus-4" in text
@@ -87,6 +88,19 @@ def test_an_interrupt_in_warm_up_says_once_that_nothing_was_measured_and_what_th
     assert "tokens        10 out   1,200 prompt   300 cached" in lines
     assert "engine        1,200 prompt tokens   hit ratio 25.0%" in lines
     assert len(lines) == 10
+
+
+def test_cached_tokens_stand_beside_the_prompts_of_which_they_are_known(stream):
+    s = stream().phase(0, "warmup")
+    name = s.session(0, None)
+    s.call(name, 1, 3, chunks=((2, 1), (3, 9)), prompt_tokens=1200, cached_tokens=300)
+    s.call(name, 3, 5, call=1, chunks=((4, 1),), completion_tokens=None, expected_prompt_tokens=1500, cut=True)
+    s.end(5, "interrupted", "interrupted")
+    summary = summarise({}, s.events())
+    assert (summary.prompt_tokens, summary.cached_tokens, summary.cache_known_prompt_tokens) == (2700, 300, 1200)
+    assert "tokens        11 out   2,700 prompt   300 of 1,200 cached" in render_summary(summary).splitlines()
+    older = msgspec.structs.replace(summary, cache_known_prompt_tokens=None)
+    assert "2,700 prompt   300 cached" in render_summary(older)
 
 
 def test_an_interrupt_in_the_window_is_said_once(busy):
