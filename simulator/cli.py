@@ -16,6 +16,7 @@ import click
 from windtunnel.simulator.cli_anonymise import anonymise
 from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_compare import compare
+from windtunnel.simulator.cli_cost import cost
 from windtunnel.simulator.cli_diagnose import diagnose
 from windtunnel.simulator.cli_engines import engines
 from windtunnel.simulator.cli_options import run_options, theme_option, to_config
@@ -187,6 +188,7 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
 
 cli.add_command(capacity)
 cli.add_command(compare)
+cli.add_command(cost)
 cli.add_command(diagnose)
 cli.add_command(engines)
 cli.add_command(record)

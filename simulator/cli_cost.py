@@ -1,0 +1,45 @@
+"""`windtunnel cost`."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from windtunnel.simulator.cli_options import GivenPath
+
+_MONEY = click.FloatRange(0, max_open=True, max=float("inf"))
+
+
+@click.command()
+@click.argument("run_dir", type=GivenPath())
+@click.option("--gpu-hour", type=_MONEY, metavar="$", help="What an hour of the machine costs, rented.")
+@click.option("--buy", type=_MONEY, metavar="$", help="Or what it cost, bought.")
+@click.option(
+    "--years", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True, help="It is written off over."
+)
+@click.option("--watts", type=_MONEY, help="What the whole machine draws under this load.")
+@click.option("--kwh", type=_MONEY, metavar="$", help="Price of electricity, a kilowatt hour.")
+@click.option(
+    "--api",
+    "apis",
+    multiple=True,
+    metavar="NAME|IN/CACHED/OUT",
+    help="Compare with this one: a name of the shipped list, or [NAME=]prices in $ per million tokens (- for no price "
+    "of cached ones). May be given again; default: the whole list.",
+)
+@click.option("--json", "as_json", is_flag=True)
+def cost(
+    run_dir: Path,
+    gpu_hour: float | None,
+    buy: float | None,
+    years: float,
+    watts: float | None,
+    kwh: float | None,
+    apis: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Price a run's traffic: an hour of the machine against the same tokens at an API; or a recording's tokens."""
+    from windtunnel.simulator.cost import show
+    from windtunnel.simulator.results.cost import machine
+
+    sys.exit(show(run_dir, hour=machine(gpu_hour, buy, years, watts, kwh), apis=apis, as_json=as_json))

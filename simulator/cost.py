@@ -1,0 +1,150 @@
+"""`windtunnel cost`: what a run's traffic costs an hour, on its machine and at APIs, for people and as JSON."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from windtunnel.simulator.results import emulation
+from windtunnel.simulator.results.cost import AtApi, Traffic, at_apis, chosen, shipped, traffic
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.text import percent
+from windtunnel.simulator.results.why_text import Paper
+from windtunnel.traces.model import Problem
+from windtunnel.traces.outlet import safe
+
+WIDTH = 80
+_NAME = 34
+_COLUMN = 11
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """`windtunnel cost --json`. Money in $; of an hour like the run's window, or of a whole recording."""
+
+    run_dir: str
+    kind: str
+    valid: bool
+    invalid_reasons: tuple[str, ...]
+    emulated: bool
+    traffic: Traffic
+    machine: float | None
+    """An hour of it."""
+    apis: tuple[AtApi, ...]
+    prices_as_of: str
+    prices_source: str
+
+
+def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) -> int:
+    """Print it."""
+    known = shipped()
+    prices = chosen(apis, known)
+    problems: list[Problem] = []
+    summary = recompute(path, problems)
+    load = traffic(summary)
+    cost = Cost(
+        run_dir=str(path),
+        kind=summary.kind,
+        valid=summary.valid,
+        invalid_reasons=tuple(summary.invalid_reasons),
+        emulated=summary.emulated,
+        traffic=load,
+        machine=hour,
+        apis=tuple(at_apis(load, prices, summary.engine.model, hour)),
+        prices_as_of=known.as_of,
+        prices_source=known.source,
+    )
+    for problem in problems[:5]:
+        print(problem, file=sys.stderr)
+    if as_json:
+        told = msgspec.json.format(msgspec.json.encode(cost), indent=1).decode()
+        sys.stdout.buffer.write(safe(told).encode() + b"\n")
+    else:
+        print("\n".join(lines(cost, summary, own=bool(apis))))
+    return 0
+
+
+def lines(cost: Cost, summary: Summary, *, own: bool) -> list[str]:
+    """For people. `own`: the prices were given."""
+    load, paper = cost.traffic, Paper(WIDTH)
+    recording = cost.kind == "recording"
+    out = [f"{'the recording' if recording else 'an hour like the window of'} {cost.run_dir}"]
+    if cost.emulated:
+        told = emulation.in_words(summary.engine.emulation)
+        out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
+    if not cost.valid:
+        out += paper.wrapped(f"{'NOT WHOLE' if recording else 'NOT VALID'}: {', '.join(cost.invalid_reasons)}", "")
+    share = load.cached / load.prompt if load.prompt else 0.0
+    could = ""
+    if load.cacheable is not None and load.prompt:
+        could = f" ({percent(load.cacheable / load.prompt)} possible)"
+    prompt, output = _millions(load.prompt), _millions(load.output)
+    told = f"{prompt} prompt tokens, {percent(share)} cached{could}, {output} output tokens"
+    out += ["", *paper.wrapped(told, "traffic       ", " " * 14)]
+    out += _machine(cost)
+    out += ["", *_table(cost)]
+    if load.cacheable is not None:
+        told = "as cached: with the hits of this run; endless: with all that an endless cache could have had"
+        out += paper.wrapped(told, "")
+    if any(one.same_model for one in cost.apis):
+        out += paper.wrapped("* the model that was served here", "")
+    out += paper.wrapped("Others answer differently: this compares what tokens cost, not what they are worth.", "")
+    if not own:
+        out += paper.wrapped(f"List prices of {cost.prices_as_of}, {cost.prices_source}; --api takes yours.", "")
+    return out
+
+
+def _machine(cost: Cost) -> list[str]:
+    load, hour = cost.traffic, cost.machine
+    if cost.kind == "recording":
+        return []
+    if hour is None:
+        return ["machine       no price given: --gpu-hour, or --buy with --watts and --kwh"]
+    parts = [f"{_money(hour)} an hour", f"{_money(hour / load.agents)} an agent"]
+    if load.sessions:
+        parts.append(f"{_money(hour / load.sessions)} a session equivalent")
+    if load.output:
+        parts.append(f"{_money(hour / load.output * 1e6)} per million output tokens, prompts included")
+    return Paper(WIDTH).wrapped(", ".join(parts), "machine       ", " " * 14)
+
+
+def _table(cost: Cost) -> list[str]:
+    """A row for each API, dearest first."""
+    load, priced = cost.traffic, cost.machine is not None and cost.kind != "recording"
+    heads = ["as cached"] + (["endless"] if load.cacheable is not None else []) + ["no cache"]
+    last = ["pays from"] if priced else []
+    what = "$ for the same tokens" if cost.kind == "recording" else "$ an hour for the same tokens"
+    out = [
+        what.ljust(_NAME) + "".join(f"{head:>{_COLUMN}}" for head in heads) + "".join(f"{head:>11}" for head in last)
+    ]
+    for one in cost.apis:
+        price = one.price
+        kept = "-" if price.cached is None else f"{price.cached:g}"
+        told = f" {price.input:g}/{kept}/{price.output:g}"
+        name = f"{'*' if one.same_model else ''}{price.name}"[: _NAME - 1 - len(told)] + told
+        sums = [one.as_cached_here, *([] if one.all_that_can_be is None else [one.all_that_can_be]), one.nothing_cached]
+        line = f"{name:<{_NAME}}" + "".join(f"{_money(value):>{_COLUMN}}" for value in sums)
+        out.append(line + (f"{_share(one.pays_from):>11}" if priced else ""))
+    if priced:
+        out += Paper(WIDTH).wrapped(
+            "pays from: so many of its hours must the machine carry this load to cost no more than the least of these; "
+            "no: not even always",
+            "",
+        )
+    return out
+
+
+def _share(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return "no" if value > 1 else f"{100 * value:.0f}%" if value >= 0.1 else f"{100 * value:.1f}%"
+
+
+def _money(value: float) -> str:
+    return f"${value:,.0f}" if value >= 1000 else f"${value:,.2f}" if value >= 0.1 else f"${value:,.4f}"
+
+
+def _millions(tokens: float) -> str:
+    return f"{tokens / 1e6:,.1f} M" if tokens >= 1e5 else f"{tokens:,.0f}"
