@@ -1,0 +1,125 @@
+"""Money by hand, and what `windtunnel cost` says of a stored run."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from windtunnel.simulator.cli import cli
+from windtunnel.simulator.results.cost import Price, Traffic, at_apis, chosen, machine, shipped
+from windtunnel.traces.errors import UsageError
+
+GOLDEN = Path(__file__).parent / "golden"
+LOAD = Traffic(prompt=100e6, cached=90e6, cacheable=95e6, output=1e6, sessions=10.0, agents=8)
+PLAIN = Price(name="plain", input=2.0, cached=0.2, output=10.0)
+
+
+def test_tokens_are_priced_by_what_they_are():
+    assert PLAIN.of(100e6, 90e6, 1e6) == pytest.approx(10 * 2 + 90 * 0.2 + 10)
+    flat = Price(name="flat", input=2.0, output=10.0, write=1.25)
+    assert flat.of(100e6, 90e6, 1e6) == pytest.approx(210), "nothing is written where nothing is kept"
+    writes = Price(name="writes", input=2.0, cached=0.2, output=10.0, write=1.25)
+    assert writes.of(100e6, 90e6, 1e6) == pytest.approx(10 * 2.5 + 18 + 10)
+
+
+def test_the_machine_pays_from_a_share_of_its_hours():
+    (one,) = at_apis(LOAD, [PLAIN], None, 12.0)
+    assert (one.as_cached_here, one.nothing_cached) == (pytest.approx(48), pytest.approx(210))
+    assert one.all_that_can_be == pytest.approx(5 * 2 + 95 * 0.2 + 10)
+    assert one.pays_from == pytest.approx(12 / 39)
+    (unpriced,) = at_apis(LOAD, [PLAIN], None, None)
+    assert unpriced.pays_from is None
+
+
+def test_the_same_model_is_known_by_its_name():
+    found = {one.price.name: one.same_model for one in at_apis(LOAD, shipped().api, "openai/gpt-oss-120b", None)}
+    assert found["gpt-oss-120b"]
+    assert sum(found.values()) == 1
+
+
+def test_the_shipped_list_is_dated_and_plausible():
+    prices = shipped()
+    assert prices.as_of
+    assert "models.dev" in prices.source
+    assert len({price.name for price in prices.api}) == len(prices.api) > 5
+    for price in prices.api:
+        assert 0 < price.input < price.output
+        assert price.cached is None or 0 < price.cached < price.input
+
+
+def test_prices_are_names_or_three_numbers():
+    known = shipped()
+    assert chosen((), known) == known.api
+    assert [price.name for price in chosen(("glm-5.2",), known)] == ["glm-5.2"]
+    assert chosen(("mine=1/0.3/3",), known) == (Price(name="mine", input=1.0, cached=0.3, output=3.0),)
+    assert chosen(("1/-/3",), known)[0].cached is None
+    for wrong in ("1/2", "nobody", "1/2/3/4", "a/b/c", "1.2.3/1/1", ""):
+        with pytest.raises(UsageError, match="is no price"):
+            chosen((wrong,), known)
+
+
+@pytest.mark.parametrize(
+    ("given", "hour"),
+    [
+        ((3.5, None, 3.0, None, None), 3.5),
+        ((None, None, 3.0, None, None), None),
+        ((None, 26_298.0, 3.0, None, None), 1.0),
+        ((None, 26_298.0, 3.0, 1000.0, 0.3), 1.3),
+        ((None, None, 3.0, 500.0, 0.3), 0.15),
+    ],
+)
+def test_an_hour_of_the_machine(given, hour):
+    assert machine(*given) == (None if hour is None else pytest.approx(hour))
+
+
+@pytest.mark.parametrize(
+    "given", [(3.5, 1000.0, 3.0, None, None), (None, 1.0, 3.0, 500.0, None), (1.0, None, 3.0, 5.0, 0.1)]
+)
+def test_what_does_not_go_together(given):
+    with pytest.raises(UsageError):
+        machine(*given)
+
+
+def test_a_stored_run_is_priced():
+    result = CliRunner().invoke(cli, ["cost", str(GOLDEN), "--gpu-hour", "2", "--api", "mine=1/0.1/5", "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)
+    summary = json.loads((GOLDEN / "summary.json").read_bytes())
+    prompt, output = (summary[name] * 3600 for name in ("prompt_tokens_per_s", "output_tokens_per_s"))
+    assert told["traffic"]["prompt"] == pytest.approx(prompt)
+    cached = prompt * summary["cache_hit_ratio"]
+    (one,) = told["apis"]
+    assert one["as_cached_here"] == pytest.approx(((prompt - cached) + cached * 0.1 + output * 5) / 1e6)
+    assert one["pays_from"] == pytest.approx(2 / min(one["as_cached_here"], one["all_that_can_be"]))
+    assert told["valid"] == summary["valid"]
+
+
+def test_the_text_is_80_columns_and_says_what_it_compares():
+    result = CliRunner().invoke(cli, ["cost", str(GOLDEN), "--gpu-hour", "2"])
+    assert result.exit_code == 0, result.output
+    rows = result.stdout.splitlines()
+    assert max(map(len, rows[1:])) <= 80
+    names = tuple(price.name for price in shipped().api)
+    assert sum(row.lstrip("*").startswith(names) for row in rows) == len(names)
+    text = " ".join(result.stdout.split())
+    for price in shipped().api:
+        cached = "-" if price.cached is None else f"{price.cached:g}"
+        assert f"{price.name} {price.input:g}/{cached}/{price.output:g} " in text
+    assert "not what they are worth" in text
+    assert f"List prices of {shipped().as_of}" in text
+
+
+def test_without_the_machines_price_nothing_is_said_to_pay():
+    text = CliRunner().invoke(cli, ["cost", str(GOLDEN)]).stdout
+    assert "no price given" in text
+    assert "pays from" not in text
+
+
+def test_a_run_without_a_window_has_no_price(tmp_path):
+    (tmp_path / "run.json").write_bytes((GOLDEN / "run.json").read_bytes())
+    first = (GOLDEN / "events.jsonl").read_bytes().splitlines(keepends=True)[:3]
+    (tmp_path / "events.jsonl").write_bytes(b"".join(first))
+    result = CliRunner().invoke(cli, ["cost", str(tmp_path)])
+    assert isinstance(result.exception, UsageError)
+    assert "no measured window" in str(result.exception)
