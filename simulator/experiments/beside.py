@@ -80,7 +80,9 @@ def _ratios(base: Measured, other: Measured, metrics: Sequence[Metric]) -> dict[
         if not (base.summary.valid and other.summary.valid):
             a = b = None
         e = st.estimate(st.Series([a], [b], [0], [1]))
-        found[str(metric)] = Comparison(ratio=e.ratio, low=None, high=None, verdict="too_noisy", blocks=e.blocks)
+        found[str(metric)] = Comparison(
+            ratio=e.ratio, low=None, high=None, verdict="too_noisy", blocks=e.blocks, base=a, other=b
+        )
     return found
 
 

@@ -1,4 +1,4 @@
-"""Figures by block and configuration, and how they grow while an experiment goes on."""
+"""Figures by block and configuration, their means, and how they grow while an experiment goes on."""
 
 from collections.abc import Mapping, Sequence
 from math import exp, log
@@ -8,6 +8,7 @@ import numpy as np
 
 from windtunnel.simulator.experiments.metrics import Metric
 from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.statistics import Series
 
 
 def by_block(valid: Sequence[Mapping[int, Measured]], metric: Metric) -> Any:
@@ -43,3 +44,16 @@ def drift(values: Any, places: Mapping[Any, int], valid: Sequence[Mapping[int, M
         table[mine, 1:] -= table[mine, 1:].mean(axis=0)
     spread = float((table[:, 1] ** 2).sum())
     return None if spread == 0 else exp(float((table[:, 1] * table[:, 2]).sum()) / spread) - 1
+
+
+def mean(known: Sequence[float]) -> float:
+    """Geometric, as ratios are; where there is a zero the usual one."""
+    if len(set(known)) == 1:
+        return known[0]
+    return exp(float(np.log(known).mean())) if min(known) > 0 else sum(known) / len(known)
+
+
+def means_of(series: Series) -> tuple[float | None, float | None]:
+    """Of both sides, over the blocks in which both are told."""
+    pairs = [(a, b) for a, b in zip(series.base, series.other, strict=True) if a is not None and b is not None]
+    return (mean([a for a, _ in pairs]), mean([b for _, b in pairs])) if pairs else (None, None)

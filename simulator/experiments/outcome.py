@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments import statistics as st
-from windtunnel.simulator.experiments.drift import by_block, drift
+from windtunnel.simulator.experiments.drift import by_block, drift, mean, means_of
 from windtunnel.simulator.experiments.metrics import Metric
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.student import quantile
@@ -60,7 +60,7 @@ class StepRuns(Struct, frozen=True, kw_only=True):
 
 
 class Figure(Struct, frozen=True):
-    """Mean over blocks with its 95% interval; None where there are too few."""
+    """Geometric mean over blocks (the usual one where one is zero), its 95% interval; None where there are too few."""
 
     value: float | None
     low: float | None = None
@@ -73,6 +73,10 @@ class Comparison(Struct, frozen=True, kw_only=True):
     high: float | None
     verdict: st.Verdict
     blocks: int = 0
+    base: float | None = None
+    other: float | None = None
+    """What the ratio is made of: geometric means over the blocks in which both count, of `paired` metrics over the
+    calls that both completed. From five blocks on the ratio is without the drift, which they are not."""
 
 
 SAME_RUNS = Comparison(ratio=1.0, low=1.0, high=1.0, verdict="no_difference")
@@ -161,6 +165,7 @@ def assess(
     pairs = {(i, "base"): 0 for i in range(1, len(steps))}
     pairs |= {(i, "previous"): step.previous for i, step in enumerate(steps) if step.previous is not None}
     found: dict[tuple[str, str], st.Estimate] = {}
+    means: dict[tuple[str, str], tuple[float | None, float | None]] = {}
     seen: set[tuple[int, int, str]] = set()
     for (i, kind), j in pairs.items():
         for metric in metrics:
@@ -168,7 +173,9 @@ def assess(
             if twins[i] == twins[j] or (kind == "previous" and (i, j, str(metric)) in seen):
                 continue
             seen.add((i, j, str(metric)))
-            found[f"{i}>{j}", str(metric)] = st.estimate(_series(valid[j], valid[i], places, metric), matters=matters)
+            series = _series(valid[j], valid[i], places, metric)
+            found[f"{i}>{j}", str(metric)] = st.estimate(series, matters=matters)
+            means[f"{i}>{j}", str(metric)] = means_of(series)
     verdicts = st.judge(found, {str(metric): metric.better for metric in metrics})
 
     def compared(i: int, j: int | None) -> dict[str, Comparison]:
@@ -182,7 +189,10 @@ def assess(
         for metric in map(str, metrics):
             e = found[f"{i}>{j}", metric]
             verdict = "too_noisy" if silent else verdicts[f"{i}>{j}", metric]
-            said[metric] = Comparison(ratio=e.ratio, low=e.low, high=e.high, verdict=verdict, blocks=e.blocks)
+            base, other = means[f"{i}>{j}", metric]
+            said[metric] = Comparison(
+                ratio=e.ratio, low=e.low, high=e.high, verdict=verdict, blocks=e.blocks, base=base, other=other
+            )
         return said
 
     known = _first(steps, valid, {key: e for key, e in found.items() if key[1] == str(metrics[0])})
@@ -289,7 +299,7 @@ def _figure(values: Sequence[float | None]) -> Figure:
     if not known:
         return Figure(None)
     if len(known) < st.LEAST_BLOCKS or min(known) <= 0:
-        return Figure(sum(known) / len(known))
+        return Figure(mean(known))
     logs = np.log(known)
     half = quantile(st.LEVEL, len(known) - 1) * float(logs.std(ddof=1)) / sqrt(len(known))
     centre = float(logs.mean())

@@ -14,6 +14,10 @@ WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference",
 NO_BLOCK = "no block run yet"
 TOO_FEW = "too few blocks count"
 BARS = "intervals and verdicts hold between emulated runs; how far the emulator itself may be off stands in each run"
+DRIFTED = "ratios are without the steady drift from run to run, so they are not quite those of the figures"
+PAIRED_ONLY = "the ratio is over the calls that both completed, the figures over all"
+SEEN = 5e-4
+"""Relative difference from which a ratio is shown with other digits."""
 _LABEL = 30
 
 
@@ -46,11 +50,31 @@ def change(found: Comparison) -> str:
     return f"{ratio} {word}" if low == ratio == high else f"{ratio} ({low} to {high}) {word}"
 
 
+def made_of(metric: str, found: Comparison, mine: Figure, theirs: Figure) -> str:
+    """`12.06 s against 53.60 s ...`: what the ratio is made of, where it is not the two figures that are shown."""
+    if found.ratio is None:
+        return ""
+    paired = parse(metric).statistic == "paired"
+    if found.base is None or found.other is None:
+        # An older version did not tell.
+        return PAIRED_ONLY if paired and mine != theirs else ""
+    said = [figure(metric, value) for value in (found.other, found.base)]
+    if said == [figure(metric, mine.value), figure(metric, theirs.value)]:
+        return ""
+    return f"{' against '.join(said)} over the {'calls that both completed' if paired else 'blocks where both count'}"
+
+
+def drifted(outcome: Outcome) -> bool:
+    """Whether a ratio is another one than that of the figures it is made of, for drift was taken out."""
+    compared = [c for step in outcome.steps for c in (*step.versus_previous.values(), *step.versus_base.values())]
+    return any(abs(c.ratio * c.base / c.other - 1) > SEEN for c in compared if c.ratio and c.base and c.other)
+
+
 def render(outcome: Outcome) -> str:
     """The whole comparison, ending with a line end."""
     lines = _head(outcome)
     for step in outcome.steps:
-        lines += ["", *_step(step)]
+        lines += ["", *_step(step, outcome)]
     lines += ["", *_foot(outcome)]
     return "\n".join(lines) + "\n"
 
@@ -83,7 +107,12 @@ def emulated(outcome: Outcome) -> list[str]:
     return list(dict.fromkeys(map(announced, told or [None])))
 
 
-def _step(step: StepOutcome) -> list[str]:
+def before(step: StepOutcome, outcome: Outcome) -> StepOutcome:
+    """The step it is compared with first; the base for one that names none."""
+    return next((other for other in outcome.steps if other.name == step.previous), outcome.steps[0])
+
+
+def _step(step: StepOutcome, outcome: Outcome) -> list[str]:
     lines = [step.name if step.previous is None else f"{step.name}  (against {step.previous})"]
     lines += [f"    {text}" for text in step.changes]
     lines += _wrapped(step.failure)
@@ -91,11 +120,13 @@ def _step(step: StepOutcome) -> list[str]:
         return lines
     for metric, found in step.metrics.items():
         lines.append(f"  {metric:<{_LABEL}}{spread(metric, found)}")
-        if metric in step.versus_previous:
-            lines.append(f"  {'':<{_LABEL}}{change(step.versus_previous[metric])}")
-        base = step.versus_base.get(metric)
-        if base is not None and base != step.versus_previous.get(metric):
-            lines.append(f"  {'':<{_LABEL}}{change(base)}, against the base")
+        previous, base = step.versus_previous.get(metric), step.versus_base.get(metric)
+        if previous is not None:
+            of = made_of(metric, previous, found, before(step, outcome).metrics[metric])
+            lines += [f"  {'':<{_LABEL}}{said}" for said in (of, change(previous)) if said]
+        if base is not None and base != previous:
+            of = made_of(metric, base, found, outcome.steps[0].metrics[metric])
+            lines += [f"  {'':<{_LABEL}}{said}" for said in (of, f"{change(base)}, against the base") if said]
     for note in step.notes:
         lines += _wrapped(f"note: {note}")
     for run in step.invalid_runs:
@@ -111,6 +142,8 @@ def _foot(outcome: Outcome) -> list[str]:
     drifts = [f"{metric} {value:+.2%}" for metric, value in outcome.drift.items() if value is not None]
     if drifts:
         lines += _wrapped("drift from run to run: " + ", ".join(drifts), indent="")
+    if drifted(outcome):
+        lines += _wrapped(DRIFTED, indent="")
     lines.append("intervals are 95% each; verdicts hold for the whole table together")
     if outcome.experiment_dir is not None:
         lines.append(f"experiment folder    {outcome.experiment_dir}")
@@ -137,7 +170,12 @@ def markdown(outcome: Outcome) -> str:
         cells = [spread(metric, step.metrics[metric]) for metric in metrics]
         lines += _row([step.name, *cells])
         if step.versus_previous:
-            lines += _row([f"against {step.previous}", *(change(step.versus_previous[m]) for m in metrics)])
+            theirs = before(step, outcome).metrics
+            of = [made_of(m, step.versus_previous[m], step.metrics[m], theirs[m]) for m in metrics]
+            said = [change(step.versus_previous[m]) for m in metrics]
+            lines += _row(
+                [f"against {step.previous}", *(f"{a}: {b}" if a else b for a, b in zip(of, said, strict=True))]
+            )
     lines += ["", *(f"- {step.name}: {note}" for step in outcome.steps for note in step.notes)]
     return "\n".join(lines).rstrip() + "\n"
 

@@ -10,7 +10,17 @@ from typing import Any
 import msgspec
 
 from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome
-from windtunnel.simulator.experiments.table import BARS, WORDS, change, figure, spread
+from windtunnel.simulator.experiments.table import (
+    BARS,
+    DRIFTED,
+    WORDS,
+    before,
+    change,
+    drifted,
+    figure,
+    made_of,
+    spread,
+)
 from windtunnel.simulator.report import charts
 from windtunnel.simulator.report.gather import Gathered
 from windtunnel.simulator.results import emulation
@@ -190,26 +200,33 @@ def _figures(summary: Summary) -> str:
 def _steps(outcome: Outcome) -> str:
     """A block for each step, its metrics in as many columns as there is room for: a row of eight is too wide."""
     metrics = list(outcome.steps[0].metrics) if outcome.steps else []
-    rows = "".join(f"<tr>{_step_row(step, metrics)}</tr>" for step in outcome.steps)
+    rows = "".join(f"<tr>{_step_row(step, metrics, outcome)}</tr>" for step in outcome.steps)
     return f'<table class="steps"><tbody>{rows}</tbody></table>'
 
 
-def _step_row(step: StepOutcome, metrics: Sequence[str]) -> str:
+def _step_row(step: StepOutcome, metrics: Sequence[str], outcome: Outcome) -> str:
     name = f"<b>{escape(step.name)}</b>" + "".join(f"<small><code>{_flags(c)}</code></small>" for c in step.changes)
     if not step.runs:
         return f'<td>{name}</td><td colspan="{max(1, len(metrics))}">{escape(step.failure)}</td>'
     name += f"<small>{escape(step.failure)}</small>" if step.failure else ""
     cells = [f"<td>{name}</td>"]
     for metric in metrics:
-        said = escape(spread(metric, step.metrics[metric]))
+        mine = step.metrics[metric]
+        said = escape(spread(metric, mine))
         versus = step.versus_previous.get(metric)
         base = step.versus_base.get(metric)
         if versus is not None:
+            said += _small(made_of(metric, versus, mine, before(step, outcome).metrics[metric]))
             said += f'<small class="{versus.verdict}">{escape(change(versus))}</small>'
         if base is not None and base != versus:
-            said += f"<small>{escape(change(base))}, against the base</small>"
+            said += _small(made_of(metric, base, mine, outcome.steps[0].metrics[metric]))
+            said += _small(f"{change(base)}, against the base")
         cells.append(f'<td data-label="{escape(metric, quote=True)}">{said}</td>')
     return "".join(cells)
+
+
+def _small(text: str) -> str:
+    return f"<small>{escape(text)}</small>" if text else ""
 
 
 def _flags(text: str) -> str:
@@ -227,6 +244,8 @@ def _notes(outcome: Outcome) -> str:
     floors = [f"{name} {floor.half_width:.1%}" for name, floor in outcome.noise_floor.items() if floor is not None]
     if floors:
         notes.append(f"noise floor, the same configuration against itself: {', '.join(floors)}")
+    if drifted(outcome):
+        notes.append(DRIFTED)
     words = ", ".join(WORDS.values())
     notes.append(f"intervals are 95% each; the verdicts ({words}) hold for the whole table together")
     return "<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>"

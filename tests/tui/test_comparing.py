@@ -16,6 +16,7 @@ from fake_shelf import WALL
 from msgspec.structs import replace
 
 from windtunnel.simulator.experiments.folders import group
+from windtunnel.simulator.experiments.outcome import Comparison, Figure
 from windtunnel.simulator.results.tail import Tail
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import compose_compare
@@ -231,6 +232,26 @@ def test_other_work_is_not_comparable_and_the_shown_run_is_named(small: Fake, tm
     lines = [plain(line).rstrip() for line in compose_compare(found, Looked(cursor=1), 80, 24, Theme()).lines]
     assert "B is this run" in lines[0]
     assert sum(line.endswith("not comparable") for line in lines) >= 3
+
+
+@pytest.mark.parametrize(("width", "rung"), [(80, "750.0 ms"), (120, "750.0 ms against 1.50 s")])
+def test_the_figures_beside_a_ratio_are_those_it_is_made_of(ladder: Path, width: int, rung: str) -> None:
+    found = read(ladder).poll()
+    metric = "e2e_s.paired"
+    made = Comparison(ratio=0.5, low=0.4, high=0.6, verdict="better", blocks=4, base=1.5, other=0.75)
+    step = found.columns[1].step
+    own = step.metrics | {metric: Figure(33.8, 30.0, 37.0)}
+    step = replace(step, metrics=own, versus_previous=step.versus_previous | {metric: made})
+    shown = replace(found, columns=(found.columns[0], replace(found.columns[1], step=step), *found.columns[2:]))
+    looked = Looked(cursor=1, metric=found.metrics.index(metric))
+    frame = compose_compare(shown, looked, width, 40, Theme())
+    lines = [plain(line) for line in frame.lines]
+    assert rung in lines[frame.first + 1]
+    assert "33.8" not in "".join(lines)
+    table = next(i for i, line in enumerate(lines) if line.startswith(" B against A"))
+    row = next(line for line in lines[table:] if line.startswith("  whole call mean"))
+    assert row.split()[3:7] == ["1.50", "s", "750.0", "ms"]
+    assert "x0.50" in row
 
 
 def test_a_finished_run_is_read_once(small: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from windtunnel.tui.screens.compare_parts import (
     differing,
     figures,
     in_words,
+    made_of,
     other_of,
     ratio,
     scrolled,
@@ -189,8 +190,9 @@ def _rung(
     if step.failure and not step.runs:
         room = width - cells(head) - 3
         return (*head, ("  ", ""), (cut(step.failure, room, glyphs.ellipsis), "bad" if step.failed else "dim"))
-    head = (*head, (pad(text, w.value, right=True, ellipsis=glyphs.ellipsis), of), ("  ", ""))
     found = against(column, metric, looked.versus)
+    text = _of_both(text, metric, found, column, other, w.value)
+    head = (*head, (pad(text, w.value, right=True, ellipsis=glyphs.ellipsis), of), ("  ", ""))
     if found is None or other is None:
         said = "live: so far" if column.live else ("not counted" if of == "warn" else "base" if place == 0 else "")
         return (*head, (" " * (w.bar + 2 + RATIO), ""), (said, "dim"))
@@ -200,6 +202,17 @@ def _rung(
         second, third = against(column, metric, second_versus), other_of(contrast, place, second_versus)
         line = (*line, *(_said(column, third, metric, second) if second is not None and third is not None else ()))
     return line
+
+
+def _of_both(text: str, metric: str, found: Comparison | None, column: Column, other: Column | None, room: int) -> str:
+    """A rung's value; where the ratio is made of other figures than the rungs' own, those of them for which there is
+    room.
+    """
+    made = made_of(metric, found)
+    if made is None or other is None or made == tuple(value(one, metric, wide=False)[0] for one in (column, other)):
+        return text
+    both = " against ".join(made)
+    return both if len(both) <= room else made[0]
 
 
 def _said(column: Column, other: Column, metric: str, found: Comparison) -> Line:

@@ -82,6 +82,13 @@ def value(column: Column, metric: str, *, wide: bool) -> tuple[str, str]:
     return "not reported" if wide else "-", "faint"
 
 
+def made_of(metric: str, found: Comparison | None) -> tuple[str, str] | None:
+    """(its own, the other one's) figure of which the ratio is made."""
+    if found is None or found.ratio is None or found.base is None or found.other is None:
+        return None
+    return figure(metric, found.other), figure(metric, found.base)
+
+
 def known(column: Column, metric: str) -> float | None:
     """The figure of a column, whether its runs count or not."""
     found = column.step.metrics.get(metric)
@@ -141,8 +148,11 @@ def figures(contrast: Contrast, looked: Looked, width: int, glyphs: Glyphs) -> l
             ("  ", ""),
             (pad(in_words(metric), NAME, ellipsis=glyphs.ellipsis), "strong" if chosen else "dim"),
         ]
+        compared = made_of(metric, found.get(metric))
         for one in shown:
             text, of = value(one, metric, wide=False)
+            if compared is not None:
+                text = compared[0] if one is column else compared[1]
             line.append((pad(text, size, right=True), of if one is column or of != "strong" else "text"))
         said = found.get(metric)
         if said is not None and other is not None:
