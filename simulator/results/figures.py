@@ -54,6 +54,22 @@ def cache_known_prompt(tally: Tally) -> int | None:
     return total([of_call.prompt_tokens(call) for call in tally.calls if call.cached_tokens is not None])
 
 
+def calls_unended(tally: Tally) -> int | None:
+    window = tally.window
+    if window is None:
+        return None
+    cut = sum(1 for call in tally.calls if call.cut and window.holds(call.t_intended))
+    return cut + sum(1 for call in tally.open_calls.values() if window.holds(call.t_intended))
+
+
+def calls_begun(tally: Tally) -> int | None:
+    window = tally.window
+    if window is None:
+        return None
+    ended = sum(1 for call in tally.calls if window.holds(call.t_intended))
+    return ended + sum(1 for call in tally.open_calls.values() if window.holds(call.t_intended))
+
+
 def hit_ratio(tally: Tally) -> float | None:
     both = [c for c in tally.window_calls if c.cached_tokens is not None and c.prompt_tokens]
     return ratio(sum(c.cached_tokens or 0 for c in both), sum(c.prompt_tokens or 0 for c in both))

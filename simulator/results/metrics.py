@@ -90,6 +90,23 @@ METRICS: dict[str, Metric] = {
             lambda t: sum(1 for c in t.calls if c.cut),
         ),
         Metric(
+            "calls_begun",
+            "calls",
+            None,
+            "begun",
+            "calls that a session intended to send inside the window, whatever became of them",
+            figures.calls_begun,
+        ),
+        Metric(
+            "calls_unended",
+            "calls",
+            None,
+            "unended",
+            "those of them that were cut or never ended: they are left out of the latencies, and the longer a call the "
+            "likelier it is one of them",
+            figures.calls_unended,
+        ),
+        Metric(
             "calls_without_usage",
             "calls",
             None,

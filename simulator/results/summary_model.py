@@ -158,6 +158,9 @@ class Summary(Struct, frozen=True, kw_only=True):
     calls: int
     failed_calls: int
     calls_cut: int
+    calls_begun: int | None = None
+    """This and the next: of the window. None without one, and of summaries that did not count it yet."""
+    calls_unended: int | None = None
     calls_without_usage: int
     output_tokens: int | None
     prompt_tokens: int | None

@@ -3,6 +3,7 @@
 import textwrap
 
 from windtunnel.simulator.results import emulation
+from windtunnel.simulator.results.cautions import cautions
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
@@ -22,7 +23,7 @@ def render_summary(summary: Summary, *, running: bool = False) -> str:
         _headline(summary),
         _validity(summary, running=running),
         *(
-            (_throughput(summary), _latencies(summary), [*_client(summary), *_engine(summary)])
+            (_throughput(summary), _latencies(summary, running=running), [*_client(summary), *_engine(summary)])
             if summary.window_s
             else (_unmeasured(summary),)
         ),
@@ -178,7 +179,8 @@ def _ceiling(expected: float | None) -> str:
     return f"could be {percent(expected)}"
 
 
-def _latencies(summary: Summary) -> list[str]:
+def _latencies(summary: Summary, *, running: bool) -> list[str]:
+    """`running`: calls under way are no reason for concern."""
     lines = ["latency".ljust(_LABEL) + "".join(f"{head:>11}" for head in ("n", "mean", "p50", "p90", "p99", "max"))]
     lags = [name for name in ("client_lag_s", "dispatch_s", "throttled_s") if getattr(summary, name) is not None]
     for name in (*_LATENCIES, *lags):
@@ -193,6 +195,8 @@ def _latencies(summary: Summary) -> list[str]:
         digits = 2 if not fine or value.max < 0.1 else 1 if value.max < 1 else 0
         cells = "".join(f"{seconds(number, fine, digits):>11}" for number in numbers)
         lines.append(label + f"{value.n:>11,}" + cells)
+    if not running:
+        lines += [line for said in cautions(summary) for line in _wrapped(said, "  - ")]
     return lines
 
 
