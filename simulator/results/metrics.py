@@ -160,9 +160,9 @@ METRICS: dict[str, Metric] = {
             "reprefilled_tokens",
             "tokens",
             "lower",
-            "re-prefilled",
-            "generated tokens of the run that had to be prefilled again because the history sent is not what was "
-            "generated",
+            "sent otherwise",
+            "generated tokens of the run whose text was sent back otherwise than it was generated, so that no cache could "
+            "have them; what was evicted and computed again is not among them",
             lambda t: figures.total([c.reprefilled_tokens for c in t.calls]),
         ),
         Metric(

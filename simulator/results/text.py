@@ -132,7 +132,7 @@ def _throughput(summary: Summary) -> list[str]:
     ]
     cache = [f"{percent(summary.cache_hit_ratio)} hit", _ceiling(summary.expected_cache_hit_ratio)]
     if summary.reprefilled_tokens:
-        cache.append(f"{summary.reprefilled_tokens:,} tokens re-prefilled")
+        cache.append(f"{summary.reprefilled_tokens:,} generated tokens sent back as other text")
     tokens = [
         _figure(summary.output_tokens, "out"),
         _figure(summary.prompt_tokens, "prompt"),

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from windtunnel.agents.events import ClientSample, EngineSample, GpuSample
+from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.text import render_summary
 
@@ -44,6 +45,18 @@ def test_figures_have_units_and_missing_ones_say_so(busy):
     assert "lengths from  claude-opus-4" in text
     assert "ttft_s.p90<3: 2, met" in text
     assert "tpot_s.p90<0.05: 0.85, not met" in text
+
+
+def test_what_was_sent_back_otherwise_is_not_told_as_all_that_was_computed_again(busy):
+    summary = msgspec.structs.replace(summarise(RUN, busy.events()), reprefilled_tokens=1234)
+    words = " ".join(render_summary(summary).split())
+    assert "could be 61.6% 1,234 generated tokens sent back as other text" in words
+    assert "re-prefilled" not in words
+    none = msgspec.structs.replace(summary, reprefilled_tokens=0)
+    assert "sent back" not in render_summary(none)
+    formula = METRICS["reprefilled_tokens"].formula
+    assert "text was sent back otherwise than it was generated" in formula
+    assert "evicted and computed again is not among them" in formula
 
 
 @pytest.mark.parametrize(("expected", "says"), [(1.04, "could be 104.0%"), (31.127, "could be: not comparable")])
