@@ -9,7 +9,7 @@ from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.experiments.statistics import Better
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.metrics import METRICS
-from windtunnel.simulator.results.summary_model import Distribution, Summary
+from windtunnel.simulator.results.summary_model import STATISTICS, Distribution, Summary
 from windtunnel.traces.errors import UsageError
 
 Key = tuple[str, int, int]
@@ -28,7 +28,6 @@ DEFAULT = (
 )
 """The first one is what the budget of blocks is spent on. Those that no run reports (a makespan needs sessions that are
 played from their first call to their last) are left out."""
-_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 _PAIRED: Mapping[str, Callable[[CallEnd], float | None]] = {
     "ttft_s": of_call.ttft_s,
     "tpot_s": of_call.tpot_s,
@@ -65,7 +64,7 @@ class Metric(Struct, frozen=True):
             return None if summary.slo is None else summary.slo.share
         value = getattr(summary, self.name)
         if isinstance(value, Distribution):
-            return float(getattr(value, self.statistic or "mean"))
+            value = getattr(value, self.statistic or "mean")
         return None if value is None else float(value)
 
     def both(self, base: tuple[Summary, Calls], other: tuple[Summary, Calls]) -> tuple[float | None, float | None]:
@@ -88,8 +87,8 @@ def parse(text: str) -> Metric:
         return Metric(name, statistic)
     if name not in METRICS or name not in Summary.__struct_fields__:
         raise UsageError(f"'{text}' is no metric: known are {', '.join((*METRICS, 'slo.share'))}")
-    if METRICS[name].distribution != bool(statistic) or (statistic and statistic not in _STATISTICS):
-        wanted = ", ".join((*_STATISTICS, *(("paired",) if name in _PAIRED else ())))
+    if METRICS[name].distribution != bool(statistic) or (statistic and statistic not in STATISTICS):
+        wanted = ", ".join((*STATISTICS, *(("paired",) if name in _PAIRED else ())))
         raise UsageError(
             f"'{text}' needs one of {wanted} after the metric's name, like {name}.p50"
             if METRICS[name].distribution

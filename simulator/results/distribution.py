@@ -1,4 +1,4 @@
-"""Many values to the six numbers that are shown."""
+"""Many values to the few numbers that are told."""
 
 from collections.abc import Iterable, Sequence
 
@@ -33,5 +33,13 @@ def distribution(values: Sequence[float | None] | NDArray[np.float64]) -> Distri
         data = np.array([value for value in values if value is not None], dtype=np.float64)
     if not len(data):
         return None
-    p50, p90, p99 = np.percentile(data, (50, 90, 99), method="linear")
-    return Distribution(len(data), tidy(data.mean()), tidy(p50), tidy(p90), tidy(p99), tidy(data.max()))
+    p50, p90, p95, p99 = np.percentile(data, (50, 90, 95, 99), method="linear")
+    return Distribution(
+        n=len(data),
+        mean=tidy(data.mean()),
+        p50=tidy(p50),
+        p90=tidy(p90),
+        p95=tidy(p95),
+        p99=tidy(p99),
+        max=tidy(data.max()),
+    )

@@ -161,7 +161,7 @@ METRICS: dict[str, Metric] = {
             "tokens",
             "lower",
             "sent otherwise",
-            "generated tokens of the run whose text was sent back otherwise than it was generated, so that no cache could "
+            "generated tokens of the run whose text was sent back otherwise than it was generated, so no cache could "
             "have them; what was evicted and computed again is not among them",
             lambda t: figures.total([c.reprefilled_tokens for c in t.calls]),
         ),

@@ -9,7 +9,7 @@ from msgspec import Struct
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.metrics import METRICS, Value
-from windtunnel.simulator.results.summary_model import Distribution, SloCondition, SloResult
+from windtunnel.simulator.results.summary_model import STATISTICS, Distribution, SloCondition, SloResult
 from windtunnel.simulator.results.tally import Tally
 from windtunnel.traces.errors import UsageError
 
@@ -26,7 +26,6 @@ _PER_CALL: dict[str, Callable[[CallEnd], float | None]] = {
     "tpot_s": of_call.tpot_s,
     "e2e_s": of_call.e2e_s,
 }
-_STATISTICS = ("mean", "p50", "p90", "p99", "max")
 _DISTRIBUTIONS = frozenset(name for name, metric in METRICS.items() if metric.distribution)
 _CONDITION = re.compile(r"\s*(\w+)(?:\.(\w+))?\s*(<=|>=|<|>)\s*([0-9.eE+-]+)\s*")
 
@@ -56,12 +55,12 @@ def _parse_one(text: str) -> Condition:
         raise UsageError(f"'{metric}' in '{text}' is no metric: known are {', '.join(METRICS)}")
     if (metric in _DISTRIBUTIONS) != (statistic is not None):
         raise UsageError(
-            f"'{text}' needs one of {', '.join(_STATISTICS)} after the metric's name, like ttft_s.p90<3"
+            f"'{text}' needs one of {', '.join(STATISTICS)} after the metric's name, like ttft_s.p90<3"
             if statistic is None
             else f"'{metric}' in '{text}' is a single number: leave out '.{statistic}'"
         )
-    if statistic is not None and statistic not in _STATISTICS:
-        raise UsageError(f"'.{statistic}' in '{text}' is none of {', '.join(_STATISTICS)}")
+    if statistic is not None and statistic not in STATISTICS:
+        raise UsageError(f"'.{statistic}' in '{text}' is none of {', '.join(STATISTICS)}")
     try:
         return Condition(text, metric, statistic, relation, float(number))
     except ValueError:

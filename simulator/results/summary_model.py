@@ -8,6 +8,8 @@ from msgspec import Struct
 from windtunnel.simulator.results.emulation import Emulation
 
 SCHEMA = "windtunnel.summary/1"
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
+"""What can be asked of a `Distribution`."""
 
 
 class Distribution(Struct, frozen=True):
@@ -19,6 +21,8 @@ class Distribution(Struct, frozen=True):
     p90: float
     p99: float
     max: float
+    p95: float | None = None
+    """None in summaries that were written before there was one."""
 
 
 class SloCondition(Struct, frozen=True, kw_only=True):

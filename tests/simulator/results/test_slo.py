@@ -27,8 +27,8 @@ def test_conditions():
     [
         ("ttft_s.p90", "is no condition"),
         ("ttft<3", "'ttft' in 'ttft<3' is no metric"),
-        ("ttft_s<3", "needs one of mean, p50, p90, p99, max"),
-        ("ttft_s.p95<3", "'.p95' in 'ttft_s.p95<3' is none of"),
+        ("ttft_s<3", "needs one of mean, p50, p90, p95, p99, max"),
+        ("ttft_s.p75<3", "'.p75' in 'ttft_s.p75<3' is none of mean, p50, p90, p95, p99, max"),
         ("output_tokens_per_s.p90>3", "is a single number"),
         ("ttft_s.p90<1e", "is no number"),
     ],

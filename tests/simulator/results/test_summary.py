@@ -38,8 +38,8 @@ def test_tokens_are_credited_to_the_moment_they_arrive(busy):
 def test_latencies_are_of_completed_calls_intended_in_the_window(busy):
     s = summarise(RUN, busy.events())
     # First tokens: 14 - 12 = 2 s; 13.5 - 11 - 0.5 of rate cap = 2 s. The empty chunk at 12.5 is no token.
-    assert s.ttft_s == Distribution(2, 2.0, 2.0, 2.0, 2.0, 2.0)
-    assert s.ttft_visible_s == Distribution(1, 3.5, 3.5, 3.5, 3.5, 3.5)
+    assert s.ttft_s == Distribution(2, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0)
+    assert s.ttft_visible_s == Distribution(1, 3.5, 3.5, 3.5, 3.5, 3.5, 3.5)
     assert s.ttft_tool_s is None
     # Three tokens a chunk: (22 - 14) / (12 - 3); one in the first chunk: (15 - 13.5) / (4 - 1).
     assert s.tpot_s is not None
@@ -51,7 +51,7 @@ def test_latencies_are_of_completed_calls_intended_in_the_window(busy):
     assert (s.itl_s.n, s.itl_s.mean, s.itl_s.p50, s.itl_s.max) == (4, 2.375, 2.0, 4.0)
     assert s.e2e_s is not None
     assert (s.e2e_s.n, s.e2e_s.mean, s.e2e_s.max) == (2, (10 + 3.5) / 2, 10.0)
-    assert s.throttled_s == Distribution(2, 0.25, 0.25, 0.45, 0.495, 0.5)
+    assert s.throttled_s == Distribution(2, 0.25, 0.25, 0.45, 0.495, 0.5, p95=0.475)
 
 
 def test_percentiles_interpolate_linearly(stream):
@@ -60,7 +60,7 @@ def test_percentiles_interpolate_linearly(stream):
     for i in range(11):
         s.call(name, i, i + 5, call=i, chunks=((i + 0.1 * i, 1),))
     got = summarise(RUN, s.events()).ttft_s
-    assert got == Distribution(11, 0.5, 0.5, 0.9, 0.99, 1.0)
+    assert got == Distribution(11, 0.5, 0.5, 0.9, 0.99, 1.0, p95=0.95)
 
 
 def test_where_the_agents_were(busy):
@@ -75,7 +75,7 @@ def test_where_the_agents_were(busy):
     # Sent and without a token: 12..14, 11.5..13.5, 20..29, over two agents.
     assert s.stall_s_per_agent == (2 + 2 + 9) / 2
     # Of the tool waits only 15..19 began inside the window.
-    assert s.tool_wait_s == Distribution(1, 4.0, 4.0, 4.0, 4.0, 4.0)
+    assert s.tool_wait_s == Distribution(1, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0)
 
 
 def test_two_calls_of_one_agent_are_two_in_flight_and_one_agent(stream):
@@ -99,7 +99,7 @@ def test_work_per_hour(busy):
     assert s.sessions_per_hour == 1 * 3600 / 20
     # Session 0: its calls weigh 100 (before the window) and 312; session 1 did 0.5 in its one completed call.
     assert s.session_equivalents_per_hour == pytest.approx((312 / 412 + 0.5) * 180, rel=1e-9)
-    assert s.makespan_s == Distribution(1, 26.0, 26.0, 26.0, 26.0, 26.0)
+    assert s.makespan_s == Distribution(1, 26.0, 26.0, 26.0, 26.0, 26.0, 26.0)
 
 
 def test_a_session_entered_in_the_middle_has_no_makespan(stream):
@@ -112,7 +112,7 @@ def test_a_session_entered_in_the_middle_has_no_makespan(stream):
 
 def test_client_figures_are_of_the_window(busy):
     s = summarise(RUN, busy.events())
-    assert s.client_lag_s == Distribution(4, 0.00025, 0.00025, 0.00037, 0.000397, 0.0004)
+    assert s.client_lag_s == Distribution(4, 0.00025, 0.00025, 0.00037, 0.000397, 0.0004, p95=0.000385)
     assert s.client_cpu == pytest.approx(0.3)
     assert s.dispatch_s is None
 
@@ -289,6 +289,20 @@ def test_the_summary_survives_its_file(busy):
     assert keys == list(Summary.__struct_fields__)
 
 
+def test_a_summary_from_before_there_was_a_p95_is_read(busy):
+    written = msgspec.json.decode(encode_summary(summarise(RUN, busy.events())))
+    assert written["e2e_s"]["p95"] == 3.5 + 0.95 * (10 - 3.5)
+    for value in written.values():
+        if isinstance(value, dict):
+            value.pop("p95", None)
+    for name in ("cache_known_prompt_tokens", "calls_begun", "calls_unended"):
+        del written[name]
+    older = decode_summary(msgspec.json.encode(written))
+    assert older.e2e_s == Distribution(2, 6.75, 6.75, 9.35, 9.935, 10.0)
+    assert older.e2e_s.p95 is None
+    assert "E2E                     2     6.75 s     6.75 s     9.35 s     9.94 s    10.00 s" in render_summary(older)
+
+
 def test_every_key_of_the_contract_is_there(busy):
     contract = (
         "schema run_dir status valid invalid_reasons emulated agents seed duration_s window_s lengths_from "
@@ -303,7 +317,7 @@ def test_every_key_of_the_contract_is_there(busy):
     engine += " emulated_gpu emulated_model emulated_vllm emulated_calibrated emulated_fit emulated_unverified"
     engine += " emulated_error_bar"
     assert set(engine.split()) == set(written["engine"])
-    assert set(written["ttft_s"]) == {"n", "mean", "p50", "p90", "p99", "max"}
+    assert set(written["ttft_s"]) == {"n", "mean", "p50", "p90", "p95", "p99", "max"}
 
 
 def test_every_metric_is_a_key_and_says_what_it_is():
@@ -369,5 +383,5 @@ def test_a_tool_wait_that_the_end_cut_short_is_left_out(stream):
     base = {"agent": 0, "session": name, "thread": 0, "call": 1, "cause": "tool"}
     s.add(WaitStart(t=4 * NS, seconds=60.0, **base), WaitEnd(t=10 * NS, **base))
     got = summarise(RUN, s.events())
-    assert got.tool_wait_s == Distribution(1, 2.0, 2.0, 2.0, 2.0, 2.0)
+    assert got.tool_wait_s == Distribution(1, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0)
     assert got.in_tool_mean == 0.8

@@ -44,6 +44,9 @@ def test_figures_have_units_and_missing_ones_say_so(busy):
     assert "KV use not reported" in text
     assert "lengths from  claude-opus-4" in text
     assert "ttft_s.p90<3: 2, met" in text
+    assert "tpot_s.p95<0.87: 0.8694, met" in render_summary(
+        summarise(RUN | {"config": {"slo": "tpot_s.p95<0.87"}}, busy.events())
+    )
     assert "tpot_s.p90<0.05: 0.85, not met" in text
 
 
