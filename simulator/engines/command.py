@@ -6,6 +6,9 @@ is set again replaces all earlier ones of that name, `_` and `-` in it being the
 
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +18,7 @@ from windtunnel.traces.errors import UsageError
 
 Value = str | int | float | bool | list[Any] | dict[str, Any]
 """Of a flag: true is the bare flag, false its `--no-` form, a list several words, a table JSON."""
+_SETTINGS = frozenset({".toml", ".json", ".yaml", ".yml", ".jinja"})
 
 
 def split(command: str) -> tuple[dict[str, str], list[str]]:
@@ -110,3 +114,20 @@ def _plain(name: str) -> str:
 
 def _is_flag(word: str) -> bool:
     return word.startswith("-") and len(word) > 1 and not word[1].isdigit() and word[1] != "."
+
+
+def files_of(words: Sequence[str]) -> dict[str, str]:
+    """Settings that a command takes from files, a profile or a model's folder: what it names, and a digest of what is in
+    there. Two commands that read alike are not the same where one of these has changed.
+    """
+    found = {}
+    for word in words:
+        named = word.partition("=")[2] if _is_flag(word) else word
+        if not named or "\0" in named:
+            continue
+        path = Path(named)
+        path = path / "config.json" if path.is_dir() else path
+        if path.suffix in _SETTINGS and path.is_file():
+            with suppress(OSError):  # it says so itself when it is used
+                found[named] = blake2b(path.read_bytes(), digest_size=8).hexdigest()
+    return found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from windtunnel.simulator.engines.command import changed, flags_of, join, split
+from windtunnel.simulator.engines.command import changed, files_of, flags_of, join, split
 from windtunnel.simulator.engines.launch import expand
 from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import UsageError
@@ -72,3 +72,31 @@ def test_the_virtual_emulator_takes_an_environment_too():
     )
     with pytest.raises(UsageError, match="runs the emulator in this process"):
         emulator_flags("OMP_NUM_THREADS=4 vllm serve m")
+
+
+def test_files_that_a_command_takes_settings_from(tmp_path):
+    profile, folder = tmp_path / "p.toml", tmp_path / "model"
+    folder.mkdir()
+    profile.write_text("step_ms = 1")
+    (folder / "config.json").write_text("{}")
+    (folder / "weights.safetensors").write_text("x")
+    words = [
+        "emulator",
+        "--profile",
+        str(profile),
+        f"--model={folder}",
+        "--gpu",
+        "H200",
+        str(tmp_path / "gone.toml"),
+        "",
+    ]
+    found = files_of(words)
+    assert set(found) == {str(profile), str(folder)}
+    assert files_of(words) == found
+    (folder / "weights.safetensors").write_text("y")
+    assert files_of(words) == found
+    profile.write_text("step_ms = 2")
+    changed_now = files_of(words)
+    assert changed_now[str(profile)] != found[str(profile)]
+    assert changed_now[str(folder)] == found[str(folder)]
+    assert files_of(["python", "-m", "engine", "{port}", "a\0b"]) == {}
