@@ -99,7 +99,8 @@ def lines(cost: Cost, summary: Summary, *, own: bool) -> list[str]:
 def _machine(cost: Cost) -> list[str]:
     load, hour = cost.traffic, cost.machine
     if cost.kind == "recording":
-        return []
+        told = "what a machine carries is told by a run, not by a recording"
+        return [] if hour is None else [f"machine       {told}"]
     if hour is None:
         return ["machine       no price given: --gpu-hour, or --buy with --watts and --kwh"]
     parts = [f"{_money(hour)} an hour", f"{_money(hour / load.agents)} an agent"]

@@ -117,8 +117,8 @@ def _is_flag(word: str) -> bool:
 
 
 def files_of(words: Sequence[str]) -> dict[str, str]:
-    """Settings that a command takes from files, a profile or a model's folder: what it names, and a digest of what is in
-    there. Two commands that read alike are not the same where one of these has changed.
+    """Settings that a command takes from files, a profile or a model's folder: what it names, and a digest of what it
+    holds. Two commands that read alike are not the same where one of these has changed.
     """
     found = {}
     for word in words:
