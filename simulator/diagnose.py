@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windtunnel.agents.events import EngineSample, Event
+from windtunnel.agents.events import CallEnd, EngineSample, Event
 from windtunnel.simulator.engines import levers
 from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
-from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, find
+from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, again, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
+from windtunnel.simulator.results.calls import NS, tpot_s
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
 from windtunnel.simulator.results.store import RunFolder
@@ -32,6 +34,8 @@ from windtunnel.traces.outlet import safe
 
 POINTS = 60
 """Of the working set over time."""
+NEAR = 0.8
+"""Of a limit on the time per token: decoding alone that takes less is not what goes beyond it."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -77,7 +81,8 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     calls = tally.window_calls or [call for call in tally.calls if not call.warmup]
     broken = [] if not level or summary.slo is None else [c for c in summary.slo.conditions if c.met is False]
     limits = [limit for condition in broken for limit in slo.parse(condition.condition)]
-    times = breakdown.break_down(slo.outside(limits, calls) or calls, samples, caches, breakdown.waits_of(events))
+    asked = slo.outside(limits, calls) or calls
+    times = breakdown.break_down(asked, samples, caches, breakdown.waits_of(events))
     if limits and all(limit.metric.startswith("ttft") for limit in limits):
         times = [breakdown.until_first(time) for time in times]
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
@@ -90,6 +95,8 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
         inside,
         working_set=max((tokens for _, tokens in held), default=None),
         settings=settings,
+        evicted=again(caches[key] for call in calls if (key := (call.session, call.call)) in caches),
+        but=("decode",) if _decodes_in_time(limits, asked, times) else (),
     )
     pulled = _lever(folder.run, found, summary, settings)
     return (
@@ -107,6 +114,18 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
         summary,
         [*problems, *notes],
     )
+
+
+def _decodes_in_time(limits: Sequence[slo.Condition], calls: Sequence[CallEnd], times: Sequence[CallTime]) -> bool:
+    """Whether calls beyond a limit on the time per token would be well inside if nothing held their decoding up."""
+    paces = [limit.limit for limit in limits if limit.metric == "tpot_s"]
+    tokens = sum(
+        (call.t_last - call.t_first) / NS / pace
+        for call in calls
+        if (pace := tpot_s(call)) and call.t_last is not None and call.t_first is not None
+    )
+    decode = sum(part.seconds for time in times for part in time.parts if part.name == "decode")
+    return bool(paces) and tokens > 0 and decode / tokens < NEAR * min(paces)
 
 
 def _lever(run: dict[str, Any], found: Bottleneck, summary: Summary, settings: dict[str, Any]) -> Lever | None:

@@ -2,12 +2,13 @@
 
 The parts of all calls' time are given to what makes them: waiting in the queue to the batch limit or to a full KV
 cache, whichever the engine's own figures show; computing evicted tokens again to the KV cache; other prefill to
-compute; decoding to bandwidth. Who waits while neither is reached waits for other prompts to be computed: that is more
-of the same, in the same proportions, unless the steps are so small that their budget is what holds it. The largest is
-the bottleneck. Time of which nothing is known stays unknown.
+compute; decoding to bandwidth. Who waits while neither is reached waits for other prompts to be computed, and so does
+who decodes and is held up by them: both are given to what those prompts are, evicted ones or new ones, unless the steps
+are so small that their budget is what the queue waits for. The largest is the bottleneck. Time of which nothing is
+known stays unknown.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
@@ -15,7 +16,7 @@ from msgspec import Struct
 
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results.breakdown import CallTime, shares
-from windtunnel.simulator.results.misses import CAUSES
+from windtunnel.simulator.results.misses import CAUSES, CallCache, Cause
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
 
@@ -37,12 +38,25 @@ ENOUGH = 2048
 """Tokens of a step that keep a GPU busy with prefill (vLLM's smallest default): more at once are no sooner done."""
 OFTEN = 0.3
 """Of the scrapes: where somebody waited in as many, time that was queue or prefill is more likely queue."""
+HELD_UP = 0.05
+"""Of the calls' time: below it decode that prompts hold up is not worth a line."""
 LIMITS = ("scheduler_config.max_num_seqs", "server_args.max_running_requests", "props.total_slots")
 """How many requests may run at once, as engines name it."""
 CLIENT_LATE = frozenset(("client_lag", "client_cpu"))
 """Reasons of a run in which the client was the bottleneck: beyond it nothing is known of the engine."""
 LOST = ("evicted", CAUSES["preempted"])
 """What a part's cause says of tokens that had to make room."""
+MADE_ROOM: tuple[Cause, ...] = ("evicted", "evicted_in_queue", "preempted")
+"""The same of a call's."""
+
+
+def again(calls: Iterable[CallCache]) -> float:
+    """Share of the prompt tokens computed for these calls that had to make room before; 0 where none is known."""
+    lost = computed = 0
+    for call in calls:
+        computed += call.prompt - call.cached
+        lost += call.missed if call.cause in MADE_ROOM else 0
+    return lost / computed if computed else 0.0
 
 
 class Bottleneck(Struct, frozen=True, kw_only=True):
@@ -64,26 +78,31 @@ def find(
     *,
     working_set: float | None,
     settings: dict[str, Any],
+    evicted: float = 0.0,
+    but: Collection[str] = (),
 ) -> Bottleneck:
-    """Of the measured window's calls and scrapes. `working_set`: its peak in tokens; `settings`: resolved ones."""
+    """Of the measured window's calls and scrapes. `working_set`: its peak in tokens; `settings`: resolved ones.
+
+    `evicted`: see `again`, of all calls that others may have stood behind. `but`: what is known not to be it.
+    """
     parts = shares(times)
     waited = [s for s in samples if s.waiting]
     queue_kind = _queue_kind(waited, settings, summary)
     lost = _lost(times)
-    missed = parts.get("prefill_missed", 0.0)
+    missed, held = parts.get("prefill_missed", 0.0), parts.get("held_up", 0.0)
     given: dict[str, float] = {
         "client": parts.get("client", 0.0) + parts.get("rate_cap", 0.0),
-        "kv_capacity": lost,
+        "kv_capacity": lost + evicted * held,
         "prefill_compute": parts.get("prefill_new", 0.0)
         + parts.get("prefill_diverged", 0.0)
         + parts.get("prefill", 0.0)
-        + parts.get("held_up", 0.0)
+        + (1 - evicted) * held
         + missed
         - lost,
         "decode": parts.get("decode", 0.0),
         "unknown": parts.get("first_token", 0.0),
     }
-    behind = _behind(queue_kind, settings, parts, lost)
+    behind = _behind(queue_kind, settings, evicted)
     for name, share in behind.items():
         given[name] = given.get(name, 0.0) + share * parts.get("queue", 0.0)
     likely = dict(given)
@@ -91,7 +110,8 @@ def find(
         unknown = likely.pop("unknown")
         for name, share in behind.items():
             likely[name] += share * unknown
-    kind: Any = max(likely, key=lambda name: likely[name]) if times else "unknown"
+    left = [name for name in likely if name not in but and likely[name] > 0] or list(likely)
+    kind: Any = max(left, key=lambda name: likely[name]) if times else "unknown"
     if CLIENT_LATE.intersection(summary.invalid_reasons):
         kind = "client"  # a late client makes every other part look longer than it was
     return Bottleneck(
@@ -100,7 +120,7 @@ def find(
         share=likely[kind],
         shares={name: value for name, value in sorted(given.items(), key=lambda item: -item[1]) if value > 0},
         parts=parts,
-        evidence=tuple(_evidence(kind, summary, samples, waited, working_set, settings, parts, lost)),
+        evidence=tuple(_evidence(kind, summary, samples, waited, working_set, settings, parts, lost, evicted)),
     )
 
 
@@ -121,17 +141,15 @@ def _queue_kind(waited: Sequence[EngineSample], settings: dict[str, Any], summar
     return "prefill_budget" if known else "unknown"
 
 
-def _behind(queue_kind: str, settings: dict[str, Any], parts: dict[str, float], lost: float) -> dict[str, float]:
+def _behind(queue_kind: str, settings: dict[str, Any], evicted: float) -> dict[str, float]:
     """What the time in the queue is given to, as shares of it.
 
-    With `lost` of all prefill being of tokens that had to make room, so much of what stands in front is, too.
+    With `evicted` of all prompt tokens being ones that had to make room, so much of what stands in front is, too.
     """
     budget = settings.get("scheduler_config.max_num_batched_tokens")
     if queue_kind != "prefill_budget" or not isinstance(budget, int) or budget < ENOUGH:
         return {queue_kind: 1.0}
-    prefill = sum(parts.get(name, 0.0) for name in ("prefill_new", "prefill_missed", "prefill_diverged", "prefill"))
-    again = lost / prefill if prefill else 0.0
-    return {"kv_capacity": again, "prefill_compute": 1 - again}
+    return {"kv_capacity": evicted, "prefill_compute": 1 - evicted}
 
 
 def _limit(settings: dict[str, Any]) -> Any:
@@ -159,9 +177,11 @@ def _evidence(
     settings: dict[str, Any],
     parts: dict[str, float],
     lost: float,
+    evicted: float,
 ) -> list[str]:
     said: list[str] = []
     engine = summary.engine
+    held = parts.get("held_up", 0.0)
     if kind == "kv_capacity":
         # Sessions of one call hold no context between calls: then it is what runs that fills the cache.
         if engine.kv_tokens and (working_set or 0) < engine.kv_tokens and waited:
@@ -172,8 +192,12 @@ def _evidence(
             said.append(
                 f"the live sessions' contexts reach {working_set:,.0f} tokens, the cache holds {engine.kv_tokens:,}"
             )
+        if evicted:
+            said.append(f"{evicted:.0%} of the prompt tokens that were computed had been evicted or preempted before")
         if lost:
             said.append(f"{lost:.0%} of the calls' time computes again what was evicted or preempted")
+        if evicted * held > HELD_UP:
+            said.append(f"{evicted * held:.0%} of the calls' time is decode that such prompts hold up")
         if engine.preemptions:
             said.append(count(round(engine.preemptions), "preemption"))
     if kind == "batch":
@@ -189,8 +213,8 @@ def _evidence(
             new = summary.prompt_tokens_per_s * (1 - summary.cache_hit_ratio)
             out = summary.output_tokens_per_s or 0
             said.append(f"{new:,.0f} prompt tokens a second are computed beside {out:,.0f} output tokens")
-        if parts.get("held_up", 0.0) > 0.05:
-            said.append(f"{parts['held_up']:.0%} of the calls' time is decode that other prompts hold up")
+        if (1 - evicted) * held > HELD_UP:
+            said.append(f"{(1 - evicted) * held:.0%} of the calls' time is decode that other prompts hold up")
     if kind == "decode" and summary.tpot_s is not None:
         said.append(
             f"{summary.tpot_s.p50 * 1000:.1f} ms a token at {count(round(engine.running or 0), 'running request')}"

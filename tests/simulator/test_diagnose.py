@@ -11,10 +11,10 @@ from msgspec.structs import fields, replace
 
 from windtunnel.agents.events import CallEnd, Chunks, EngineSample
 from windtunnel.simulator.cli_options import config_of
-from windtunnel.simulator.diagnose import against, diagnose, lines
+from windtunnel.simulator.diagnose import Diagnosis, against, diagnose, lines
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.expected import expected
-from windtunnel.simulator.results.bottleneck import find
+from windtunnel.simulator.results.bottleneck import again, find
 from windtunnel.simulator.results.breakdown import CallTime, Part, break_down, shares
 from windtunnel.simulator.results.misses import CallCache
 from windtunnel.simulator.results.summary_model import EngineSummary, Summary
@@ -275,7 +275,7 @@ def test_the_budget_of_a_step_is_named_only_where_the_other_limits_are_known(set
 
 
 @pytest.mark.parametrize(
-    ("budget", "again", "kind", "share"),
+    ("budget", "evicted", "kind", "share"),
     [
         (8192, 2.0, "kv_capacity", 0.8),  # all prefill is of evicted tokens: who waits, waits for that
         (8192, 0.5, "prefill_compute", 0.6),
@@ -283,18 +283,96 @@ def test_the_budget_of_a_step_is_named_only_where_the_other_limits_are_known(set
         (512, 2.0, "prefill_budget", 0.6),
     ],
 )
-def test_who_waits_below_the_limits_waits_for_what_is_computed_in_front(budget, again, kind, share):
+def test_who_waits_below_the_limits_waits_for_what_is_computed_in_front(budget, evicted, kind, share):
     parts = [
         Part("queue", 6.0, "measured"),
-        Part("prefill_missed", again, "derived", cause="evicted during a gap of 3 s"),
-        Part("prefill_new", 2.0 - again, "derived"),
+        Part("prefill_missed", evicted, "derived", cause="evicted during a gap of 3 s"),
+        Part("prefill_new", 2.0 - evicted, "derived"),
         Part("decode", 2.0, "measured"),
     ]
     settings = {"scheduler_config.max_num_seqs": 64, "scheduler_config.max_num_batched_tokens": budget}
     calls = [CallTime("s", 0, 0, 0, 0.0, tuple(part for part in parts if part.seconds))]
-    found = find(summed(), calls, waiting(running=4.0, kv_usage=0.2), working_set=None, settings=settings)
+    found = find(
+        summed(),
+        calls,
+        waiting(running=4.0, kv_usage=0.2),
+        working_set=None,
+        settings=settings,
+        evicted=evicted / 2.0,
+    )
     assert (found.kind, found.share) == (kind, pytest.approx(share))
     assert sum(found.shares.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("evicted", "kind", "shares"),
+    [
+        (0.75, "kv_capacity", {"kv_capacity": 0.45, "decode": 0.4, "prefill_compute": 0.15}),
+        (0.0, "prefill_compute", {"prefill_compute": 0.6, "decode": 0.4}),
+    ],
+)
+def test_decode_that_prompts_hold_up_is_given_to_what_these_prompts_are(evicted, kind, shares):
+    found = find(summed(), [spent(held_up=6.0, decode=4.0)], [], working_set=None, settings={}, evicted=evicted)
+    assert found.kind == kind
+    assert found.shares == pytest.approx(shares)
+    said = " ".join(found.evidence)
+    assert ("75% of the prompt tokens that were computed had been evicted or preempted before" in said) == bool(evicted)
+    assert ("45% of the calls' time is decode that such prompts hold up" in said) == bool(evicted)
+
+
+def test_what_had_to_make_room_is_counted_by_tokens_and_what_was_lost_otherwise_is_not():
+    calls = [
+        cache(fresh=200, missed=600),
+        replace(cache(fresh=100, missed=300), cause="preempted"),
+        replace(cache(fresh=0, missed=400), cause="not_kept"),
+        cache(fresh=300, missed=0, diverged=100),
+    ]
+    assert again(calls) == pytest.approx(900 / 2000)
+    assert again([]) == 0.0
+
+
+CODERS = ("library", "--max-context", "32k", "--fit", "scale", "--duration", "60", "--no-text")
+ROOM = f"emulator --gpu H100 {MODEL} --kv-cache-memory-bytes 12g"
+
+
+def against_level(folder: Path, words: tuple[str, ...], agents: int, engine: str) -> tuple[Diagnosis, Summary]:
+    config = config_of([*words, "--agents", str(agents), "--slo", "tpot_s.p90<0.015"])
+    virtual_run(replace(config, engine=engine), load(config.traces), folder)
+    found, summary, _ = diagnose(folder, level=True)
+    return found, summary
+
+
+def test_evicted_prompts_that_hold_decoding_up_are_the_caches_limit_and_its_lever_carries_more(tmp_path):
+    found, summary = against_level(tmp_path / "whole", CODERS, 8, ROOM)
+    assert summary.slo is not None
+    assert not summary.slo.met
+    assert found.bottleneck.parts["held_up"] > 0.3
+    assert found.bottleneck.kind == "kv_capacity"
+    assert found.bottleneck.shares["kv_capacity"] > 0.5 > 0.1 > found.bottleneck.shares["prefill_compute"]
+    assert found.lever == "--kv-cache-dtype fp8"
+    _, pulled = against_level(tmp_path / "half", CODERS, 8, f"{ROOM} {found.lever}")
+    assert pulled.slo is not None
+    assert pulled.slo.met
+
+
+def test_decoding_that_alone_is_well_inside_the_level_is_not_what_breaks_it(tmp_path):
+    found, summary = against_level(tmp_path / "run", CODERS, 6, ROOM)
+    assert summary.slo is not None
+    assert not summary.slo.met
+    shares = found.bottleneck.shares
+    assert shares["decode"] > shares["kv_capacity"] > shares["prefill_compute"]
+    assert found.bottleneck.kind == "kv_capacity"
+    assert found.bottleneck.share == pytest.approx(shares["kv_capacity"])
+
+
+def test_new_prompts_that_hold_decoding_up_stay_prefill_compute(tmp_path):
+    words = ("--shape", "24kx200", "--pace", "none", "--duration", "60", "--no-text")
+    found, summary = against_level(tmp_path / "run", words, 3, f"emulator --gpu L40S {MODEL}")
+    assert summary.slo is not None
+    assert not summary.slo.met
+    assert found.bottleneck.kind == "prefill_compute"
+    assert found.bottleneck.shares.get("kv_capacity", 0.0) == 0.0
+    assert found.lever == "--tensor-parallel-size 2"
 
 
 def test_what_a_thread_waited_for_stands_beside_the_call_and_not_in_it(tmp_path):
