@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from windtunnel.agents.events import CallStart, Event, WaitStart
+from windtunnel.simulator.results.cautions import left_out
 from windtunnel.simulator.results.emulation import Emulation, bar_of, of_run
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
@@ -299,9 +300,11 @@ def headline(summary: Summary) -> tuple[tuple[str, str], ...]:
             ("prompt tokens", whole(summary.prompt_tokens)),
             ("sessions", f"{whole(summary.sessions_started)} ({summary.sessions_completed} completed)"),
         )
+    missing = left_out(summary)
     return (
         ("TTFT p50 / p90", spread(summary.ttft_s, "s")),
         ("TPOT p50 / p90", spread(summary.tpot_s, "ms", 1000)),
+        *((("left out", f"{missing[0]} of {missing[1]} (long ones)"),) if missing else ()),
         ("sessions", whole(summary.agents))
         if recording
         else ("session equiv./h", tenths(summary.session_equivalents_per_hour)),

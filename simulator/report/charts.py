@@ -10,6 +10,7 @@ from windtunnel.simulator.experiments.table import change, figure, spread
 from windtunnel.simulator.report import svg
 from windtunnel.simulator.report.gather import Gathered
 from windtunnel.simulator.report.labels import Box, grouped, leader, placed
+from windtunnel.simulator.results.cautions import cautions
 
 HEIGHT = 210.0
 LANES_WIDTH, LANES_LEFT = 1240.0, 30.0
@@ -66,7 +67,8 @@ def latencies(run: Gathered) -> str:
         at = np.quantile(values, shares)
         marks.append(svg.line(x, y, list(zip(at.tolist(), shares.tolist(), strict=True)), name))
     title = "distributions of latencies"
-    return svg.chart(HEIGHT, x, y, marks, title=title, x_label="", y_label="share of calls", x_format=_seconds)
+    chart = svg.chart(HEIGHT, x, y, marks, title=title, x_label="", y_label="share of calls", x_format=_seconds)
+    return chart + "".join(f'<p class="sub">{escape(said)}</p>' for said in cautions(run.summary))
 
 
 def lanes(run: Gathered) -> str:

@@ -40,6 +40,7 @@ def summary(folder: Path) -> dict[str, Any]:
     found = json.loads((folder / "summary.json").read_text())
     assert found["sessions_completed"]
     assert found["engine"]["preemptions"]
+    assert found["calls_unended"] > 0.05 * found["calls_begun"]
     assert found["cache_hit_ratio"] < found["expected_cache_hit_ratio"] - 0.1
     return found
 
@@ -83,6 +84,8 @@ def result(summary: dict[str, Any]) -> list[str]:
         "90",
         f"{tpot['p50'] * 1000:.2f}",
         f"{tpot['p90'] * 1000:.2f}",
+        f"{summary['calls_unended']}",
+        f"{summary['calls_begun']}",
         f"{summary['session_equivalents_per_hour']:.1f}",
         f"{summary['calls']}",
         f"{summary['failed_calls']}",

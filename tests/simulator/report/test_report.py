@@ -168,6 +168,15 @@ def test_a_call_in_the_engines_queue_is_drawn_as_that_and_not_as_waiting(tmp_pat
     assert ".lane.queue { fill: var(--queue); }" in html
 
 
+def test_latencies_that_leave_out_long_calls_are_told_so_under_their_chart(runs):
+    run = gather(runs["small"])
+    summary = msgspec.structs.replace(run.summary, calls_begun=42, calls_unended=16)
+    words = checked(charts.latencies(msgspec.structs.replace(run, summary=summary)))
+    assert "16 of the 42 calls begun in the window had not ended when the run did" in words
+    summary = msgspec.structs.replace(run.summary, calls_begun=420, calls_unended=16)
+    assert "had not ended" not in checked(charts.latencies(msgspec.structs.replace(run, summary=summary)))
+
+
 def test_a_server_that_does_not_tell_its_queue_has_it_in_the_time_until_the_first_token():
     words = checked(charts.lane_legend(told=False))
     assert words.startswith("held back by the client until the first token, the engine's queue included: it does not")
