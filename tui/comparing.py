@@ -263,7 +263,10 @@ class Comparing:
             live=at_work,
             progress=_now_run(folder) if at_work else "",
         )
-        self._latest = replace(base, problem="" if columns else self._nothing(folder))
+        # Until the curves are there it is not over.
+        self._latest = replace(
+            base, progress=base.progress or "reading", problem="" if columns else self._nothing(folder)
+        )
         self._fill(base, columns)
 
     def _nothing(self, folder: Path) -> str:

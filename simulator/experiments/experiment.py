@@ -147,9 +147,8 @@ class Experiment:
             step = steps[place]
             if step.name in self.failed or step.name in self.twins or self.done(block, step):
                 continue
-            least, most = self.plan.least, self.plan.most
-            blocks = f"{most}" if least == most else f"{least} to {most}"
-            self._talk(f"block {block + 1} of {blocks}, {step.name}")
+            most = f"{'at most ' if self.plan.least < self.plan.most else ''}{self.plan.most}"
+            self._talk(f"block {block + 1} of {most}, {step.name}")
             try:
                 if await self._is_twin(runner, step):
                     continue

@@ -77,6 +77,8 @@ class Comparison(Struct, frozen=True, kw_only=True):
     other: float | None = None
     """What the ratio is made of: geometric means over the blocks in which both count, of `paired` metrics over the
     calls that both completed. From five blocks on the ratio is without the drift, which they are not."""
+    table: int | None = None
+    """Figures that the verdict holds for together; 0 where a note says why there is none; None where it is not told."""
 
 
 SAME_RUNS = Comparison(ratio=1.0, low=1.0, high=1.0, verdict="no_difference")
@@ -185,13 +187,20 @@ def assess(
             return {str(m): SAME_RUNS if _told(valid[twins[i]], m) else NOT_TOLD for m in metrics}
         silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j]) or _other_work(steps[i], steps[j])
         silent = silent or any(run.live for step in (steps[i], steps[j]) for run in step.runs.values())
-        said = {}
+        said, table = {}, 0 if silent else sum(e.df > 0 for e in found.values()) or None
         for metric in map(str, metrics):
             e = found[f"{i}>{j}", metric]
             verdict = "too_noisy" if silent else verdicts[f"{i}>{j}", metric]
             base, other = means[f"{i}>{j}", metric]
             said[metric] = Comparison(
-                ratio=e.ratio, low=e.low, high=e.high, verdict=verdict, blocks=e.blocks, base=base, other=other
+                ratio=e.ratio,
+                low=e.low,
+                high=e.high,
+                verdict=verdict,
+                blocks=e.blocks,
+                base=base,
+                other=other,
+                table=table,
             )
         return said
 

@@ -8,6 +8,7 @@ from windtunnel.simulator.experiments.outcome import Comparison, Figure, Outcome
 from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS
 from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.text import count
+from windtunnel.simulator.results.validity import in_words
 
 WIDTH = 100
 WORDS = {"better": "better", "worse": "WORSE", "no_difference": "no difference", "too_noisy": "too noisy to say"}
@@ -18,6 +19,15 @@ DRIFTED = "ratios are without the steady drift from run to run, so they are not 
 PAIRED_ONLY = "the ratio is over the calls that both completed, the figures over all"
 SEEN = 5e-4
 """Relative difference from which a ratio is shown with other digits."""
+NO_VERDICT = "no verdict, see its note"
+ALONE = "clear alone"
+TOO_SMALL = "too small to matter"
+MORE_BLOCKS = (
+    f"{ALONE}: by its own interval there is a difference, but among so many figures one like it is found by chance too "
+    "often; more blocks tell"
+)
+NO_FLOOR = 1.0
+"""Half-width, relative, from which a noise floor says nothing but that blocks are missing."""
 _LABEL = 30
 
 
@@ -37,12 +47,29 @@ def spread(metric: str, found: Figure) -> str:
     return value if found.low is None or low == value == high else f"{value} ({low} to {high})"
 
 
+def alone(found: Comparison) -> bool:
+    """Whether its interval by itself leaves no doubt that there is a difference."""
+    return found.low is not None and found.high is not None and (found.low > 1 or found.high < 1)
+
+
+def verdict(found: Comparison) -> str:
+    """In words that fit its interval, which stands for itself while the verdict is the whole table's."""
+    match found.verdict:
+        case "too_noisy" if found.table == 0:
+            return NO_VERDICT
+        case "too_noisy" if alone(found):
+            return f"{ALONE}, not among all {found.table or 'figures'}"
+        case "no_difference" if alone(found):
+            return TOO_SMALL
+    return WORDS[found.verdict]
+
+
 def change(found: Comparison) -> str:
     """`+12.0% (+9.1% to +15.0%) better`."""
     if found.ratio is None:
         return "no ratio: it was zero" if found.blocks else "not reported"
-    word, ratio = WORDS[found.verdict], f"{found.ratio - 1:+.1%}"
-    if found.verdict == "too_noisy" and found.blocks < LEAST_BLOCKS:
+    word, ratio = verdict(found), f"{found.ratio - 1:+.1%}"
+    if found.verdict == "too_noisy" and found.table != 0 and found.blocks < LEAST_BLOCKS:
         word = f"{TOO_FEW}: {found.blocks} of {LEAST_BLOCKS}"
     if found.low is None or found.high is None:
         return f"{ratio} {word}"
@@ -130,24 +157,48 @@ def _step(step: StepOutcome, outcome: Outcome) -> list[str]:
     for note in step.notes:
         lines += _wrapped(f"note: {note}")
     for run in step.invalid_runs:
-        lines += _wrapped(f"not counted: {run}")
+        lines += _wrapped(f"not counted: {not_counted(run)}")
     return lines
 
 
 def _foot(outcome: Outcome) -> list[str]:
-    lines = []
-    floors = [f"{metric} {floor.half_width:.1%}" for metric, floor in outcome.noise_floor.items() if floor is not None]
-    if floors:
-        lines += _wrapped("noise floor (the same configuration against itself, +-): " + ", ".join(floors), indent="")
+    lines = [line for said in floors(outcome) for line in _wrapped(said, indent="")]
     drifts = [f"{metric} {value:+.2%}" for metric, value in outcome.drift.items() if value is not None]
     if drifts:
         lines += _wrapped("drift from run to run: " + ", ".join(drifts), indent="")
     if drifted(outcome):
         lines += _wrapped(DRIFTED, indent="")
+    if by_itself(outcome):
+        lines += _wrapped(MORE_BLOCKS, indent="")
     lines.append("intervals are 95% each; verdicts hold for the whole table together")
     if outcome.experiment_dir is not None:
         lines.append(f"experiment folder    {outcome.experiment_dir}")
     return lines
+
+
+def floors(outcome: Outcome) -> list[str]:
+    """The noise floors of which something follows; and of which metrics nothing does."""
+    known = {metric: floor.half_width for metric, floor in outcome.noise_floor.items() if floor is not None}
+    told = [f"{metric} {half:.1%}" for metric, half in known.items() if half < NO_FLOOR]
+    wide = [metric for metric, half in known.items() if half >= NO_FLOOR]
+    lines = (
+        [f"noise floor (how far the same configuration may seem from itself, +-): {', '.join(told)}"] if told else []
+    )
+    return lines + (
+        [f"no noise floor, for it is above {NO_FLOOR:.0%} with so few blocks: {', '.join(wide)}"] if wide else []
+    )
+
+
+def by_itself(outcome: Outcome) -> bool:
+    """Whether anything is clear alone and not in the table."""
+    compared = [c for step in outcome.steps for c in (*step.versus_previous.values(), *step.versus_base.values())]
+    return any(verdict(found).startswith(ALONE) for found in compared if found.ratio is not None)
+
+
+def not_counted(run: str) -> str:
+    """A run that does not count, with its reasons in words."""
+    place, between, reasons = run.partition(": ")
+    return f"{place}{between}{'; '.join(map(in_words, reasons.split(', ')))}"
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:
@@ -176,7 +227,11 @@ def markdown(outcome: Outcome) -> str:
             lines += _row(
                 [f"against {step.previous}", *(f"{a}: {b}" if a else b for a, b in zip(of, said, strict=True))]
             )
-    lines += ["", *(f"- {step.name}: {note}" for step in outcome.steps for note in step.notes)]
+    lines.append("")
+    for step in outcome.steps:
+        lines += [f"- {step.name}: {note}" for note in step.notes]
+        lines += [f"- {step.name}, not counted: {not_counted(run)}" for run in step.invalid_runs]
+    lines += [f"- {MORE_BLOCKS}"] if by_itself(outcome) else []
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -13,12 +13,16 @@ from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome
 from windtunnel.simulator.experiments.table import (
     BARS,
     DRIFTED,
+    MORE_BLOCKS,
     WORDS,
     before,
+    by_itself,
     change,
     drifted,
     figure,
+    floors,
     made_of,
+    not_counted,
     spread,
 )
 from windtunnel.simulator.report import charts
@@ -26,6 +30,7 @@ from windtunnel.simulator.report.gather import Gathered
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, Summary
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.validity import in_words
 
 LONGEST_WORD = 48
@@ -240,10 +245,13 @@ def _unbroken(word: str) -> str:
 
 
 def _notes(outcome: Outcome) -> str:
-    notes = [f"{step.name}: {note}" for step in outcome.steps for note in (*step.notes, *step.invalid_runs)]
-    floors = [f"{name} {floor.half_width:.1%}" for name, floor in outcome.noise_floor.items() if floor is not None]
-    if floors:
-        notes.append(f"noise floor, the same configuration against itself: {', '.join(floors)}")
+    notes = []
+    for step in outcome.steps:
+        notes += [f"{step.name}: {note}" for note in step.notes]
+        notes += [f"{step.name}, not counted: {not_counted(run)}" for run in step.invalid_runs]
+    notes += floors(outcome)
+    if by_itself(outcome):
+        notes.append(MORE_BLOCKS)
     if drifted(outcome):
         notes.append(DRIFTED)
     words = ", ".join(WORDS.values())
@@ -257,9 +265,8 @@ def _sources(outcome: Outcome, runs: Mapping[str, Mapping[str, Any]]) -> str:
         inside = "".join(f"<li><code>{escape(path)}</code></li>" for path in step.runs)
         about = runs.get(step.runs[0]) if step.runs else None
         told = _provenance(about) if about is not None else ""
-        parts.append(
-            f"<details><summary>{escape(step.name)}: {len(step.runs)} runs</summary><ul>{inside}</ul>{told}</details>"
-        )
+        head = f"{escape(step.name)}: {count(len(step.runs), 'run')}"
+        parts.append(f"<details><summary>{head}</summary><ul>{inside}</ul>{told}</details>")
     return "".join(parts)
 
 
@@ -282,7 +289,9 @@ def _provenance(run: Mapping[str, Any]) -> str:
     settings = engine.get("resolved")
     flags = "\n".join(f"{k} = {_said(v)}" for k, v in settings.items()) if isinstance(settings, dict) else ""
     return (
-        table + _folded(f"{len(traces)} traces with their fingerprints", listed) + _folded("resolved settings", flags)
+        table
+        + _folded(f"{count(len(traces), 'trace')} with fingerprints", listed)
+        + _folded("resolved settings", flags)
     )
 
 

@@ -207,7 +207,7 @@ def test_a_base_that_does_not_count_is_named_beside_both_figures(small: Fake, tm
     assert words[:4] == ["output", "tokens/s", "100", "200"]
     assert words[-4:] == ["x2.00", "A", "not", "valid"]
     assert "+100.0% A not valid" in lines[frame.first + 1]
-    assert any("not counted: bad: client lag" in line for line in lines)
+    assert any("not counted: bad: the client was late" in line for line in lines)
     # what nobody reports has no line, and no raw name is left
     assert not any("makespan" in line or "_s" in line for line in lines)
 
@@ -221,7 +221,7 @@ def test_what_is_held_against_a_live_run_so_far_does_not_make_it_one_that_does_n
     live = replace(found, columns=(replace(found.columns[0], live=True), found.columns[1]))
     lines = [plain(line).rstrip() for line in compose_compare(live, Looked(cursor=1), 80, 24, Theme()).lines]
     assert any(line.endswith("x2.00  live: so far") for line in lines)
-    assert any("not counted so far: bad: client lag" in line for line in lines)
+    assert any("not counted so far: bad: the client was late" in line for line in lines)
     assert not any("not valid" in line for line in lines)
 
 
@@ -232,6 +232,28 @@ def test_other_work_is_not_comparable_and_the_shown_run_is_named(small: Fake, tm
     lines = [plain(line).rstrip() for line in compose_compare(found, Looked(cursor=1), 80, 24, Theme()).lines]
     assert "B is this run" in lines[0]
     assert sum(line.endswith("not comparable") for line in lines) >= 3
+
+
+@pytest.mark.parametrize(("width", "brief"), [(60, True), (80, True), (120, True), (200, False)])
+def test_a_verdict_fits_the_interval_beside_it(ladder: Path, width: int, brief: bool) -> None:
+    found = read(ladder).poll()
+    metric = found.metrics[0]
+    cases = (
+        ("too_noisy", 14, "clear alone" if brief else "clear alone, not among all 14"),
+        ("too_noisy", 0, "no verdict" if brief else "no verdict, see its note"),
+        ("no_difference", 14, "too small" if width < 100 else "too small to matter"),
+    )
+    for word, table, says in cases:
+        made = Comparison(ratio=1.03, low=1.02, high=1.04, verdict=word, blocks=4, table=table)
+        step = found.columns[1].step
+        step = replace(step, versus_previous=step.versus_previous | {metric: made})
+        shown = replace(found, columns=(found.columns[0], replace(found.columns[1], step=step), *found.columns[2:]))
+        frame = compose_compare(shown, Looked(cursor=1), width, 40, Theme())
+        lines = [plain(line).rstrip() for line in frame.lines]
+        row = next(line for line in lines[frame.first + 4 :] if line.startswith("  output tokens/s"))
+        assert says in row
+        assert f"+3.0% {says[:9]}" in lines[frame.first + 1]
+        assert not any("too noisy to say" in line for line in lines)
 
 
 @pytest.mark.parametrize(("width", "rung"), [(80, "750.0 ms"), (120, "750.0 ms against 1.50 s")])

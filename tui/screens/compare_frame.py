@@ -11,6 +11,7 @@ from windtunnel.tui.screens.compare_parts import (
     Looked,
     Versus,
     against,
+    brief,
     curves,
     differing,
     figures,
@@ -196,11 +197,14 @@ def _rung(
     if found is None or other is None:
         said = "live: so far" if column.live else ("not counted" if of == "warn" else "base" if place == 0 else "")
         return (*head, (" " * (w.bar + 2 + RATIO), ""), (said, "dim"))
-    said_ = clip(_said(column, other, metric, found), width - cells(head) - w.bar - 2)
+    said_ = clip(_said(column, other, metric, found, glyphs), width - cells(head) - w.bar - 2)
     line: Line = (*head, *ratio_bar(found, reach, w.bar, glyphs), ("  ", ""), *filled(said_, WORD))
     if w.other and contrast.experiment:
         second, third = against(column, metric, second_versus), other_of(contrast, place, second_versus)
-        line = (*line, *(_said(column, third, metric, second) if second is not None and third is not None else ()))
+        line = (
+            *line,
+            *(_said(column, third, metric, second, glyphs) if second is not None and third is not None else ()),
+        )
     return line
 
 
@@ -215,11 +219,12 @@ def _of_both(text: str, metric: str, found: Comparison | None, column: Column, o
     return both if len(both) <= room else made[0]
 
 
-def _said(column: Column, other: Column, metric: str, found: Comparison) -> Line:
+def _said(column: Column, other: Column, metric: str, found: Comparison, glyphs: Glyphs) -> Line:
     """By how much it is more or less, and the verdict."""
     known, (words, tone) = ratio(column, other, metric, found), verdict(column, other, metric, found)
     sure = found.ratio is not None and found.verdict in {"better", "worse"}
     by = "" if known is None else f"{known - 1:+.1%}" if known < 10 else times(known)
+    words = brief(words, WORD - RATIO, glyphs)
     return ((f"{by:>{RATIO - 1}} ", "strong" if sure else "text"), (words, f"{tone} bold" if sure else tone))
 
 

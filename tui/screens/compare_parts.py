@@ -1,13 +1,15 @@
 """Parts of the compare screen below the ladder: figures, curves, and what differs. Pure functions."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Literal
 
 from msgspec import Struct
 
 from windtunnel.simulator.experiments.outcome import Comparison
-from windtunnel.simulator.experiments.table import WORDS, change, figure
+from windtunnel.simulator.experiments.table import ALONE, NO_VERDICT, TOO_SMALL, change, figure, not_counted
 from windtunnel.simulator.experiments.table import spread as with_interval
+from windtunnel.simulator.experiments.table import verdict as word_of
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.tui.comparing import Column, Contrast
 from windtunnel.tui.theme import Glyphs, Line, Theme
@@ -20,7 +22,12 @@ Versus = Literal["previous", "base"]
 NAME = 17
 """Cells of a metric's name; the longest one is as long."""
 INTERVAL = 16
-BRIEF = {"too noisy to say": "too noisy", "no ratio: it was zero": "was zero"}
+BRIEF = {
+    "too noisy to say": "too noisy",
+    "no ratio: it was zero": "was zero",
+    NO_VERDICT: "no verdict",
+    TOO_SMALL: "too small",
+}
 """Where there is no room for all of it."""
 WORDS_OF = {
     "output_tokens_per_s": "output tokens/s",
@@ -121,7 +128,14 @@ def verdict(column: Column, other: Column, metric: str, found: Comparison) -> tu
         return change(found), "faint"
     if column.other_work and found.verdict == "too_noisy":
         return "not comparable", "warn"
-    return WORDS[found.verdict], TONES[found.verdict]
+    return word_of(found), TONES[found.verdict]
+
+
+def brief(words: str, room: int, glyphs: Glyphs) -> str:
+    """A verdict for `room` cells."""
+    if len(words) <= room:
+        return words
+    return cut(ALONE if words.startswith(ALONE) else BRIEF.get(words, words), room, glyphs.ellipsis)
 
 
 def figures(contrast: Contrast, looked: Looked, width: int, glyphs: Glyphs) -> list[Line]:
@@ -186,7 +200,7 @@ def _compared(
         ("  ", ""),
         (pad(between, intervals), "dim"),
         (
-            words if len(words) <= room else cut(BRIEF.get(words, words), room, glyphs.ellipsis),
+            brief(words, room, glyphs),
             f"{tone} bold" if sure else tone,
         ),
     ]
@@ -236,10 +250,11 @@ def differing(contrast: Contrast, width: int, glyphs: Glyphs) -> list[Line]:
         said += [(step.failure, "bad")] if step.failed else []
         said += [(f"note: {note}", "warn") for note in step.notes]
         so_far = " so far" if column.live else ""
-        said += [(f"not counted{so_far}: {_spelled(run)}", "warn") for run in step.invalid_runs]
-        for n, (text, tone) in enumerate(said):
+        said += [(f"not counted{so_far}: {not_counted(run)}", "warn") for run in step.invalid_runs]
+        rows = [(row, tone) for text, tone in said for row in wrap(text, width - 6, subsequent_indent="  ")]
+        for n, (text, tone) in enumerate(rows):
             letter = column.letter if n == 0 else " "
-            lines.append(((f" {letter}  ", f"{tone_of(i)} bold"), (cut(text, width - 6, glyphs.ellipsis), tone)))
+            lines.append(((f" {letter}  ", f"{tone_of(i)} bold"), (text, tone)))
     name = min(46, max((len(n) for n, _ in contrast.differences), default=0) + 2, width // 2)
     each = max(8, min(26, (width - name - 4) // max(1, len(contrast.columns)) - 2))
     fit = max(1, (width - name - 4) // (each + 2))
@@ -255,12 +270,6 @@ def differing(contrast: Contrast, width: int, glyphs: Glyphs) -> list[Line]:
             row.append(("  ", ""))
         lines.append(tuple(row))
     return lines
-
-
-def _spelled(run: str) -> str:
-    """A run that does not count, its reasons in words as on all screens."""
-    place, between, reasons = run.partition(": ")
-    return f"{place}{between}{reasons.replace('_', ' ')}"
 
 
 def _short(value: str) -> str:

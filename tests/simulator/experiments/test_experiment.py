@@ -101,6 +101,16 @@ def conduct(plan: Plan, folder: Path, runner: StandIn) -> ex.Ended:
     return ended
 
 
+def test_which_block_it_is_reads_well_to_the_last_one(plan, made, tmp_path):
+    said: list[str] = []
+    asyncio.run(Experiment.open(plan, tmp_path / "out", talk=said.append).conduct(StandIn(made)))
+    assert (said[0], said[-1]) == ("block 1 of at most 4, base", "block 4 of at most 4, base")
+    fixed: list[str] = []
+    exact = msgspec.structs.replace(plan, least=4)
+    asyncio.run(Experiment.open(exact, tmp_path / "exact", talk=fixed.append).conduct(StandIn(made)))
+    assert fixed[-1] == "block 4 of 4, base"
+
+
 def test_blocks_go_forth_and_back_with_a_seed_each(plan, made, tmp_path):
     runner = StandIn(made)
     ended = conduct(plan, tmp_path / "out", runner)

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from windtunnel.simulator.experiments.metrics import parse
-from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess
+from windtunnel.simulator.experiments.outcome import Comparison, Outcome, StepRuns, assess
 from windtunnel.simulator.experiments.runs import Measured
-from windtunnel.simulator.experiments.table import markdown, render
+from windtunnel.simulator.experiments.statistics import Verdict
+from windtunnel.simulator.experiments.table import change, markdown, render
 from windtunnel.simulator.report.page import of_experiments
 
 Made = Callable[..., Measured]
@@ -94,3 +95,74 @@ def test_a_ratio_without_the_drift_says_so(made: Made) -> None:
     assert (found.other or 0) / (found.base or 1) == pytest.approx(1.3 * exp(0.01))
     assert "ratios are without the steady drift from run to run" in render(outcome)
     assert "ratios are without the steady drift from run to run" in of_experiments([outcome], {})
+
+
+def compared(low: float, high: float, verdict: Verdict, table: int | None = 14) -> Comparison:
+    return Comparison(ratio=(low * high) ** 0.5, low=low, high=high, verdict=verdict, blocks=4, table=table)
+
+
+@pytest.mark.parametrize(
+    ("found", "says"),
+    [
+        (compared(1.2, 1.4, "too_noisy"), "clear alone, not among all 14"),
+        (compared(0.2, 0.4, "too_noisy"), "clear alone, not among all 14"),
+        (compared(0.2, 0.4, "too_noisy", table=None), "clear alone, not among all figures"),
+        (compared(0.9, 1.4, "too_noisy"), "too noisy to say"),
+        (compared(1.2, 1.4, "too_noisy", table=0), "no verdict, see its note"),
+        (compared(1.01, 1.03, "no_difference"), "too small to matter"),
+        (compared(0.99, 1.03, "no_difference"), "no difference"),
+        (compared(1.2, 1.4, "better"), "better"),
+    ],
+)
+def test_a_verdict_fits_the_interval_beside_it(found: Comparison, says: str) -> None:
+    assert change(found).partition(") ")[2] == says
+
+
+def test_what_is_clear_alone_and_not_in_the_table_says_so_and_what_helps(made: Made) -> None:
+    a = {b: made("a", b, 2 * b, 100.0) for b in range(3)}
+    b = {b: made("b", b, 2 * b + 1, speed) for b, speed in enumerate((300.0, 400.0, 500.0))}
+    metrics = [SPEED, *(parse(f"ttft_s.{part}") for part in ("p50", "p90", "p99"))]
+    steps = [StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)]
+    outcome = assess(steps, metrics, name="x")
+    found = outcome.steps[1].versus_base[str(SPEED)]
+    assert (found.verdict, found.table) == ("too_noisy", 4)
+    assert (found.low or 0) > 1
+    for text in (render(outcome), markdown(outcome), of_experiments([outcome], {})):
+        assert "clear alone, not among all 4" in text
+        assert "more blocks tell" in text.replace("\n  ", " ")
+        assert "too noisy to say" not in text.replace("the verdicts (better, WORSE, no difference, too noisy", "")
+
+
+def test_verdicts_that_are_taken_away_say_where_the_reason_stands(made: Made) -> None:
+    a = {block: made("a", block, block, 1000 + block) for block in range(4)}
+    b = {block: made("b", block, 10 + block, 2000 + block) for block in range(4)}
+    outcome = assess([StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)], [SPEED], name="x")
+    text = render(outcome)
+    assert "no verdict, see its note" in text
+    assert "note: no verdict: the runs were not interleaved" in text
+    assert "clear alone" not in text
+
+
+def test_a_noise_floor_of_which_nothing_follows_is_no_figure(made: Made) -> None:
+    rows = [(100.0, 100.0), (100.0, 300.0), (100.0, 30.0)]
+    runs = [{b: made(f"s{i}", b, 2 * b + i, row[i]) for b, row in enumerate(rows)} for i in range(2)]
+    outcome = assess(
+        [StepRuns(name=f"s{i}", runs=r, previous=0 if i else None) for i, r in enumerate(runs)], [SPEED], name="x"
+    )
+    floor = outcome.noise_floor[str(SPEED)]
+    assert floor is not None
+    assert floor.half_width > 1.0
+    for text in (render(outcome), of_experiments([outcome], {})):
+        assert "no noise floor, for it is above 100% with so few blocks: output_tokens_per_s" in text
+        assert f"{floor.half_width:.1%}" not in text
+
+
+def test_runs_that_do_not_count_say_why_in_words(made: Made) -> None:
+    a = {b: made("a", b, 2 * b, 100.0) for b in range(3)}
+    b = {b: made("b", b, 2 * b + 1, 100.0) for b in range(2)} | {2: made("b", 2, 5, 1.0, reasons=("trend", "odd_one"))}
+    outcome = assess([StepRuns(name="a", runs=a), StepRuns(name="b", runs=b, previous=0)], [SPEED], name="x")
+    said = "throughput or the KV cache in use was still rising or falling in the window; odd one"
+    assert f"not counted: 2-b: {said}" in " ".join(render(outcome).split())
+    assert f"- b, not counted: 2-b: {said}" in markdown(outcome)
+    assert f"<li>b, not counted: 2-b: {said}</li>" in of_experiments([outcome], {})
+    assert outcome.steps[1].invalid_runs == ("2-b: trend, odd_one",)
