@@ -16,7 +16,9 @@ from msgspec import Struct
 from windtunnel.simulator.emulator.model import Model
 from windtunnel.simulator.emulator.model_folder import read as read_folder
 from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.simulator.emulator.ranges import GPU, REACHED, wrong
 from windtunnel.simulator.emulator.reached import Reached, usual
+from windtunnel.simulator.toml_file import parsed
 from windtunnel.traces.errors import UsageError
 
 GIB = 1 << 30
@@ -122,14 +124,25 @@ def _gpu_file(path: Path) -> Gpu:
     """One row; a file that says no source is unverified."""
     try:
         text = path.read_text(encoding="utf-8")
-        row = tomllib.loads(text) if path.suffix == ".toml" else msgspec.json.decode(text)
+        row = parsed(text) if path.suffix == ".toml" else msgspec.json.decode(text)
         # The table's own form, with the row's key as its heading.
         if isinstance(row, dict) and len(row) == 1 and isinstance(only := next(iter(row.values())), dict):
             row = only
         if isinstance(row, dict):
+            _check(path, row)
             row = _complete({"name": path.stem, "watts": 0, "source": UNVERIFIED} | row)
         return msgspec.convert(row, Gpu)
     except OSError as error:
         raise UsageError(f"--gpu {path} cannot be read: {error.strerror}.") from None
+    except RecursionError:
+        raise UsageError(f"--gpu {path} is no description of a GPU: it is nested too deep.") from None
     except (ValueError, msgspec.MsgspecError) as error:
         raise UsageError(f"--gpu {path} is no description of a GPU: {error}.") from None
+
+
+def _check(path: Path, row: dict[str, Any]) -> None:
+    """UsageError for a number that no GPU has."""
+    reached = row.get("reached")
+    said = wrong(row, GPU) or (wrong(reached, REACHED, "reached.") if isinstance(reached, dict) else None)
+    if said:
+        raise UsageError(f"--gpu {path} is no description of a GPU: {said}.")

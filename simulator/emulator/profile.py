@@ -4,7 +4,6 @@ TOML, so that it can be read and compared by eye. `windtunnel calibrate` writes 
 of `validate` uses it instead of the table's constants.
 """
 
-import tomllib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.emulator import ranges
 from windtunnel.simulator.emulator.reached import Reached
+from windtunnel.simulator.toml_file import parsed
 from windtunnel.traces.errors import UsageError
 
 SCHEMA = "windtunnel.profile/1"
@@ -69,17 +70,26 @@ def load(path: Path) -> Profile:
     try:
         shipped = SHIPPED.get(str(path)) if not path.exists() else None
         file = files("windtunnel.simulator.emulator") / shipped if shipped else path
-        data = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        data = parsed(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         raise UsageError(f"--profile {path} cannot be read: {error}.") from error
     if data.pop("schema", None) != SCHEMA:
         raise UsageError(f"--profile {path} is no profile: give a file that `windtunnel calibrate` wrote.")
     data.pop("label", None)
+    _check(path, data)
     try:
         profile = msgspec.convert(data, Profile)
     except msgspec.ValidationError as error:
         raise UsageError(f"--profile {path} is damaged ({error}): calibrate again.") from error
     return msgspec.structs.replace(profile, reached=msgspec.structs.replace(profile.reached, fit=profile.label))
+
+
+def _check(path: Path, data: dict[str, Any]) -> None:
+    """UsageError for a number that no engine has."""
+    for table, allowed in (("reached", ranges.REACHED), ("figures", ranges.FIGURES), ("error", ranges.ERROR)):
+        values = data.get(table)
+        if isinstance(values, dict) and (said := ranges.wrong(values, allowed, f"{table}.")):
+            raise UsageError(f"--profile {path} is damaged: {said}; correct it, or calibrate again.")
 
 
 def save(profile: Profile, path: Path) -> None:
