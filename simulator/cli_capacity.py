@@ -104,6 +104,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
             emulated=readings.emulated,
             folder=folder,
             whose=readings.emulation,
+            duration_s=config.duration_s,
         )
 
     cap.claim(folder, workload, step)
@@ -131,11 +132,12 @@ def _printed(found: "Capacity", *, as_json: bool) -> str:
         lines.append(f"EMULATED, not measured{': ' if found.emulation else ''}{found.emulation or ''}")
     lines += [found.evidence] if found.evidence else []
     lines += [f"note: {note}" for note in found.notes]
-    lines += ["", f"{'agents':>8}  {'runs met':>8}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}"]
+    lines += ["", f"{'agents':>8}  {'runs met':>8}  {'valid':>7}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}"]
     for point in found.points:
         lines.append(
-            f"{point['agents']:>8}  {point['met']:>3} of {point['runs']:<2}  {_share(point['slo_share']):>12}  "
-            f"{_number(point['output_tokens_per_s']):>9}  {_share(point['kv_usage']):>7}"
+            f"{point['agents']:>8}  {point['met']:>3} of {point['runs']:<2}  {point['valid']:>2} of {point['runs']:<2}  "
+            f"{_share(point['slo_share']):>11}  {_number(point['output_tokens_per_s']):>9}  "
+            f"{_share(point['kv_usage']):>7}{'  NOT VALID' if point['not_valid'] else ''}"
         )
     lines += ["", f"runs    {found.runs}"]
     return "\n".join(lines) + "\n"

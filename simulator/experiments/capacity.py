@@ -50,6 +50,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     lever_note: str | None = None
     """What has to be known of the lever first: what it may cost, and what is only assumed."""
     points: list[dict[str, Any]]
+    """Each number that was tried: means over its runs, how many met the level, and how many of them are valid."""
     people: int | None
     """Sessions at the recorded pace that make the same load; None where the traces do not tell."""
     slo: str
@@ -61,6 +62,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Whose figures they are and how far their times may be off."""
     evidence: str | None
     notes: tuple[str, ...]
+    not_valid: int = 0
+    """Runs that are not valid, of all that were made."""
     runs: str
     """Folder with a run for each reading."""
 
@@ -197,16 +200,16 @@ def answer(
     emulated: bool,
     folder: Path,
     whose: str | None = None,
+    duration_s: float | None = None,
 ) -> Capacity:
-    """`whose`: what emulated figures say of themselves."""
+    """`whose`: what emulated figures say of themselves; `duration_s`: of each run's window, where it has a length."""
     notes = []
     stops = beyond(edge)
     lag = [reading for reading in edge.readings if CLIENT_LATE.intersection(reading.reasons)]
     if lag:
         least = min(reading.agents for reading in lag)
         notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
-    others = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT_LATE)
-    notes += [f"in {times} of {len(edge.readings)} runs: {in_words(reason)}" for reason, times in others.items()]
+    notes += _not_valid(edge, duration_s)
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
     late = any(reading.agents == after and not reading.met for reading in lag)
     return Capacity(
@@ -225,5 +228,30 @@ def answer(
         emulated=emulated,
         emulation=whose,
         notes=tuple(notes),
+        not_valid=sum(bool(reading.reasons) for reading in edge.readings),
         runs=str(folder),
     )
+
+
+def _not_valid(edge: Edge, duration_s: float | None) -> list[str]:
+    """Of runs that are not valid for other reasons than the client: how many, why, and what that does to the answer."""
+    counts = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT_LATE)
+    if not counts:
+        return []
+    runs = sum(not CLIENT_LATE.issuperset(reading.reasons) for reading in edge.readings)
+    why = "; ".join(f"in {times}, {in_words(reason)}" for reason, times in counts.items())
+    said = [f"{runs} of {count(len(edge.readings), 'run')} {'is' if runs == 1 else 'are'} NOT VALID: {why}"]
+    about = [reading for reading in edge.readings if reading.met and reading.agents >= edge.low]
+    rising = sum("trend" in reading.reasons for reading in about)
+    if rising:
+        longer = "let the runs go on for longer" if duration_s is None else f"give --duration {_length(2 * duration_s)}"
+        said.append(
+            f"the answer may be too high: from {count(edge.low, 'agent')} on {rising} of {count(len(about), 'run')} "
+            f"that met the level had not become steady and might have left it later; {longer}, twice as long"
+        )
+    return said
+
+
+def _length(seconds: float) -> str:
+    """As `--duration` takes it."""
+    return f"{seconds / 60:g}m" if seconds % 60 == 0 else f"{seconds:g}s"

@@ -164,14 +164,19 @@ class Search:
         return False
 
 
-def curve(readings: Sequence[Reading]) -> list[dict[str, float | int | None]]:
-    """Means over the seeds for each number of agents: the contract's `points`."""
+def curve(readings: Sequence[Reading]) -> list[dict[str, float | bool | None]]:
+    """Means over the seeds for each number of agents: the contract's `points`.
+
+    `valid` runs are counted; `not_valid` where these are less than half of a number's runs.
+    """
     points = []
     for agents in sorted({reading.agents for reading in readings}):
         mine = [reading for reading in readings if reading.agents == agents]
         names = ("slo_share", "output_tokens_per_s", "kv_usage")
         means = {name: _mean([getattr(reading, name) for reading in mine]) for name in names}
-        points.append({"agents": agents, **means, "runs": len(mine), "met": sum(reading.met for reading in mine)})
+        met, valid = sum(reading.met for reading in mine), sum(not reading.reasons for reading in mine)
+        counts = {"runs": len(mine), "met": met, "valid": valid, "not_valid": 2 * valid < len(mine)}
+        points.append({"agents": agents, **means, **counts})
     return points
 
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from windtunnel.simulator.cli import run
-from windtunnel.simulator.cli_capacity import capacity
+from windtunnel.simulator.cli_capacity import _printed, capacity
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.backends import Virtual
@@ -155,10 +155,10 @@ class StandIn:
         pass
 
 
-def answered(tmp_path: Path, runner: StandIn) -> cap.Capacity:
+def answered(tmp_path: Path, runner: StandIn, *, duration_s: float | None = None) -> cap.Capacity:
     readings = cap.Readings(runner, Step(name="engine", command="x"), tmp_path, 0, lambda _: None)
     edge = asyncio.run(cap.find(readings, first=4, most=64, repeats=1, resolution=0.0))
-    return cap.answer(edge, (), slo="ttft_s.p90<3", pace="none", emulated=False, folder=tmp_path)
+    return cap.answer(edge, (), slo="ttft_s.p90<3", pace="none", emulated=False, folder=tmp_path, duration_s=duration_s)
 
 
 def test_where_the_client_gives_out_first_the_engine_may_carry_more(tmp_path, made):
@@ -172,6 +172,38 @@ def test_a_run_of_survivors_does_not_meet_the_level(tmp_path, made):
     answer = answered(tmp_path, StandIn(made, lambda agents: ("failures",) if agents > 3 else ()))
     assert (answer.agents, answer.capped) == (3, False)
     assert any("survivors look fast" in note for note in answer.notes)
+
+
+def test_runs_that_never_became_steady_are_told_with_how_long_they_should_be(tmp_path, made):
+    answer = answered(tmp_path, StandIn(made, lambda agents: ("trend",) if agents in (5, 6) else ()), duration_s=300.0)
+    assert (answer.agents, answer.not_valid) == (5, 2)
+    assert answer.notes[0] == (
+        "2 of 4 runs are NOT VALID: in 2, throughput or the KV cache in use was still rising or falling in the window"
+    )
+    assert answer.notes[1] == (
+        "the answer may be too high: from 5 agents on 1 of 1 run that met the level had not become steady and might "
+        "have left it later; give --duration 10m, twice as long"
+    )
+    assert [(point["agents"], point["valid"], point["not_valid"]) for point in answer.points] == [
+        (4, 1, False),
+        (5, 0, True),
+        (6, 0, True),
+        (8, 1, False),
+    ]
+    text = _printed(answer, as_json=False)
+    marked = [line.split()[0] for line in text.splitlines() if line.endswith("NOT VALID")]
+    assert marked == ["5", "6"]
+
+
+def test_a_trend_below_the_answer_or_of_runs_outside_the_level_does_not_make_it_too_high(tmp_path, made):
+    answer = answered(tmp_path, StandIn(made, lambda agents: ("trend",) if agents in (4, 6) else ()))
+    assert len(answer.notes) == 1
+    assert answer.notes[0].startswith("2 of 4 runs are NOT VALID: in 2, throughput")
+
+
+def test_where_the_runs_have_no_length_they_are_to_go_on_for_longer(tmp_path, made):
+    answer = answered(tmp_path, StandIn(made, lambda _: ("trend",)))
+    assert answer.notes[1].endswith("; let the runs go on for longer, twice as long")
 
 
 def test_an_engine_that_dies_of_a_number_does_not_carry_it(tmp_path, made):

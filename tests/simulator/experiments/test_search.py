@@ -82,8 +82,12 @@ def test_a_coarse_resolution_asks_less():
 def test_the_curve_is_the_mean_over_seeds():
     readings = [
         Reading(agents=4, seed=0, met=True, slo_share=1.0, output_tokens_per_s=10.0),
-        Reading(agents=4, seed=1, met=False, slo_share=0.5, output_tokens_per_s=None),
+        Reading(agents=4, seed=1, met=False, slo_share=0.5, output_tokens_per_s=None, reasons=("trend",)),
+        Reading(agents=5, seed=0, met=True, reasons=("trend",)),
     ]
+    unknown = {"slo_share": None, "output_tokens_per_s": None, "kv_usage": None}
     assert curve(readings) == [
-        {"agents": 4, "slo_share": 0.75, "output_tokens_per_s": 10.0, "kv_usage": None, "runs": 2, "met": 1}
+        {"agents": 4, "slo_share": 0.75, "output_tokens_per_s": 10.0, "kv_usage": None}
+        | {"runs": 2, "met": 1, "valid": 1, "not_valid": False},
+        {"agents": 5} | unknown | {"runs": 1, "met": 1, "valid": 0, "not_valid": True},
     ]
