@@ -74,8 +74,11 @@ STEPS = (
 )
 
 
-def experiment(fake: Fake, folder: Path, blocks: int = 4, *, outcome: bool = True) -> Path:
-    """Three configurations and one that did not start; without `outcome`, as in its first block."""
+def experiment(fake: Fake, folder: Path, blocks: int = 4, *, outcome: bool = True, variants: bool = False) -> Path:
+    """Three configurations and one that did not start; without `outcome`, as in its first block.
+
+    A ladder, each step against the one before; with `variants` all against the base.
+    """
     folder.mkdir(parents=True)
     steps, log = [], []
     for number, (name, rates) in enumerate(STEPS):
@@ -86,8 +89,12 @@ def experiment(fake: Fake, folder: Path, blocks: int = 4, *, outcome: bool = Tru
             found[block] = runs.read(write(fake, place, began=began, rate=rates[block], settings={"a.step": number}))
             log.append({"type": "run", "step": name, "block": block, "folder": f"block-{block + 1:02}/{name}"})
         changes = () if number == 0 else (f"--step {number}",)
-        steps.append(StepRuns(name=name, runs=found, previous=number - 1 if number else None, changes=changes))
-    broken = StepRuns(name="broken", runs={}, previous=2, failed="exit 1: no such model")
+        steps.append(
+            StepRuns(
+                name=name, runs=found, previous=None if not number else 0 if variants else number - 1, changes=changes
+            )
+        )
+    broken = StepRuns(name="broken", runs={}, previous=0 if variants else 2, failed="exit 1: no such model")
     found_ = assess([*steps, broken], chosen(()), name="a made-up ladder")
     (folder / "experiment.json").write_text(json.dumps({"name": "a made-up ladder"}))
     (folder / "log.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in log))

@@ -20,7 +20,7 @@ from windtunnel.simulator.experiments.outcome import Comparison, Figure
 from windtunnel.simulator.results.tail import Tail
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import compose_compare
-from windtunnel.tui.screens.compare_parts import Looked
+from windtunnel.tui.screens.compare_parts import Looked, Versus
 from windtunnel.tui.theme import ASCII, Theme, plain
 
 
@@ -62,6 +62,32 @@ def test_an_experiment_is_shown_with_its_own_verdicts(ladder: Path) -> None:
     assert found.columns[3].step.failure == "did not start: exit 1: no such model"
     assert [len(c.curves) for c in found.columns] == [3, 3, 3, 0]
     assert found.differences == (("a.step", ("0", "1", "2", "")),)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize(
+    ("variants", "versus", "head", "table", "ratio"),
+    [
+        (False, "previous", "against the previous", " C against B", "+99.7%"),
+        (False, "base", "against the base", " C against A", "+0.5%"),
+        (True, "previous", "against A", " C against A", "+0.5%"),
+        (True, "base", "against A", " C against A", "+0.5%"),
+    ],
+)
+def test_what_the_head_says_is_what_the_figures_are_against(
+    small: Fake, tmp_path: Path, width: int, variants: bool, versus: Versus, head: str, table: str, ratio: str
+) -> None:
+    folder = fake_shelf.experiment(small, tmp_path / "e", blocks=3, variants=variants)
+    found = read(folder).poll()
+    frame = compose_compare(found, Looked(cursor=2, versus=versus), width, 40, Theme())
+    lines = [plain(line) for line in frame.lines]
+    assert head in lines[frame.first - 1]
+    assert ("the previous" in "".join(lines)) == (not variants and (versus == "previous" or width == 200))
+    assert any(line.startswith(table) for line in lines)
+    assert ratio in lines[frame.first + 2]
+    if width > 60 or variants:
+        assert (" b " in lines[-1]) == (not variants)
+    assert lines[frame.first + 2].count("%") == (2 if width == 200 and not variants else 1)
 
 
 def test_the_figures_and_the_settings_are_there_before_the_curves(

@@ -8,7 +8,7 @@ from textual.binding import Binding, BindingType
 
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import PAGES, Frame, compose_compare
-from windtunnel.tui.screens.compare_parts import Looked
+from windtunnel.tui.screens.compare_parts import Looked, chained
 from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
@@ -24,7 +24,7 @@ class CompareScreen(FullScreen[None]):
         Binding("end,G", "edge(-1)", "last"),
         Binding("left,h", "metric(-1)", "the metric before"),
         Binding("right,l", "metric(1)", "the next metric"),
-        Binding("b", "versus", "against the base, or the previous step"),
+        Binding("b", "versus", "of a ladder: against the base, or the previous step"),
         Binding("tab", "page(1)", "figures, curves, settings"),
         Binding("shift+tab", "page(-1)", "the part before"),
         Binding("pageup,ctrl+b", "scroll_settings(-5)", "scroll the settings up"),
@@ -87,8 +87,8 @@ class CompareScreen(FullScreen[None]):
         self._change(metric=(self.looked.metric + by) % max(1, len(self.contrast.metrics)))
 
     def action_versus(self) -> None:
-        if not self.contrast.experiment:
-            self.viewer.say("runs are all compared with A: b is for experiments", "dim")
+        if not chained(self.contrast):
+            self.viewer.say("these are all compared with A: b is for ladders", "dim")
             return
         self._change(versus="base" if self.looked.versus == "previous" else "previous")
 

@@ -12,6 +12,7 @@ from windtunnel.tui.screens.compare_parts import (
     Versus,
     against,
     brief,
+    chained,
     curves,
     differing,
     figures,
@@ -162,8 +163,9 @@ def _ladder_head(contrast: Contrast, looked: Looked, metric: str, reach: float, 
     if cells(named) + len(better) <= room:
         named = (*named, (better, "head"))
     other: Versus = "base" if looked.versus == "previous" else "previous"
-    said = pad(f"  {_versus(looked.versus)}", WORD + 2) if contrast.experiment else "  against A"
-    said += pad(_versus(other), w.other) if w.other and contrast.experiment else ""
+    chain = chained(contrast)
+    said = pad(f"  {_versus(looked.versus)}", WORD + 2) if chain else "  against A"
+    said += pad(_versus(other), w.other) if w.other and chain else ""
     return filled(
         (*filled(named, room, "head"), (f"  {scale_line(reach, w.bar)}", "head"), (said, "head")), width, "head"
     )
@@ -176,7 +178,7 @@ def _versus(versus: Versus) -> str:
 def _rung(
     contrast: Contrast, place: int, metric: str, looked: Looked, reach: float, width: int, glyphs: Glyphs
 ) -> Line:
-    """One configuration; of an experiment also against the other one, where there is room."""
+    """One configuration; of a ladder also against the other one, where there is room."""
     column = contrast.columns[place]
     w = widths(width)
     step, other = column.step, other_of(contrast, place, looked.versus)
@@ -199,7 +201,7 @@ def _rung(
         return (*head, (" " * (w.bar + 2 + RATIO), ""), (said, "dim"))
     said_ = clip(_said(column, other, metric, found, glyphs), width - cells(head) - w.bar - 2)
     line: Line = (*head, *ratio_bar(found, reach, w.bar, glyphs), ("  ", ""), *filled(said_, WORD))
-    if w.other and contrast.experiment:
+    if w.other and chained(contrast):
         second, third = against(column, metric, second_versus), other_of(contrast, place, second_versus)
         line = (
             *line,
@@ -273,7 +275,7 @@ def _footer(contrast: Contrast, looked: Looked, width: int, aside: Line, *, whol
     keys = [
         (4, "up down", "row"),
         (6, "left right", "metric"),
-        *([(6, "b", "base" if looked.versus == "previous" else "previous")] if contrast.experiment else []),
+        *([(6, "b", "base" if looked.versus == "previous" else "previous")] if chained(contrast) else []),
         *([] if whole else [(7, "tab", PAGES[(looked.page + 1) % len(PAGES)])]),
         (8, "enter", "its runs"),
         (2, "p", "picture"),

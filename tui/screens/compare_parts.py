@@ -72,6 +72,12 @@ def tone_of(place: int) -> str:
     return RUN_TONES[place % len(RUN_TONES)]
 
 
+def chained(contrast: Contrast) -> bool:
+    """Whether any is compared with another one than the base: a ladder's steps are, variants and runs are not."""
+    base = contrast.columns[0].step.name if contrast.columns else None
+    return any(column.step.previous not in (None, base) for column in contrast.columns)
+
+
 def against(column: Column, metric: str, versus: Versus) -> Comparison | None:
     """What is said of a column; None of the base, and of one that has no runs."""
     step = column.step

@@ -48,7 +48,7 @@ KEYS: Mapping[str, Keys] = {
     "CompareScreen": (
         ("up down j k", "the row that is looked at; also home, end"),
         ("left right", "the metric before, the next one"),
-        ("b", "against the base, or against the previous step"),
+        ("b", "of a ladder: against the base, or against the previous step"),
         ("tab", "figures, curves, settings: what comes first where not all fit; shift+tab back"),
         ("pgup pgdn", "scroll the settings; also the wheel"),
         ("enter", "open its run, or list its runs"),
