@@ -1,4 +1,5 @@
-"""Less over the wire: only the cells that changed, and colours where they change and not with every word.
+"""The terminal's driver. Less over the wire: only the cells that changed, and colours where they change and not with
+every word. And nothing that is typed, pasted or reported ends the viewer.
 
 Textual draws a line from its beginning to the last cell that changed, and sends each piece of text with all of its
 colours and takes them away behind it: two thirds of all bytes. Here the terminal keeps its colours until the next text
@@ -7,16 +8,24 @@ wants others.
 
 import os
 import re
+import select
 import signal
+from codecs import getincrementaldecoder
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, TextIO
 
 from rich.console import Console
 from rich.control import Control
 from textual._compositor import ChopsUpdate, CompositorUpdate
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
 
 _STYLE = re.compile("\x1b\\[([\\d;]*)m")
+LOOK_S = 0.1
+"""How long a lone escape may wait for what belongs to it, and how soon the reader of the keys notices the end."""
+READ_BYTES = 1 << 12
 _MOVES = re.compile("(?:\n|\r|\x1b\\[\\d+;\\d+H)*")
 """What shows nothing and erases nothing, so that the colours do not matter."""
 
@@ -148,8 +157,30 @@ class Wire:
             os.kill(os.getpid(), signal.SIGHUP)
 
 
+class Keyboard:
+    """What a terminal sends, as events. Bytes that are no text, and reports that mean nothing, are no end of it."""
+
+    def __init__(self) -> None:
+        self._decode = getincrementaldecoder("utf-8")("replace").decode
+        self._parser = XTermParser()
+
+    def feed(self, data: bytes) -> Iterator[Message]:
+        for char in self._decode(data):
+            yield from self._tried(char)
+
+    def tick(self) -> Iterator[Message]:
+        """To be called between two reads: an escape that nothing has followed is a key of its own."""
+        yield from self._tried(None)
+
+    def _tried(self, char: str | None) -> Iterator[Message]:
+        try:
+            yield from self._parser.tick() if char is None else self._parser.feed(char)
+        except (ValueError, ArithmeticError):  # a report with numbers that are none, too large, or zero
+            self._parser = XTermParser()
+
+
 class FrugalDriver(LinuxDriver):
-    """Textual's own, its stream rewritten."""
+    """Textual's own, its stream rewritten, its input read by what cannot fail."""
 
     _pen: Pen | None = None
 
@@ -166,3 +197,19 @@ class FrugalDriver(LinuxDriver):
         if self._writer_thread is not None and self._pen is not None:
             super().write(self._pen.lift())
         super().stop_application_mode()
+
+    def run_input_thread(self) -> None:
+        """Until the driver ends it, or the terminal is gone: then a signal ends the viewer."""
+        keyboard = Keyboard()
+        while not self.exit_event.is_set():
+            if select.select([self.fileno], [], [], LOOK_S)[0]:
+                try:
+                    data = os.read(self.fileno, READ_BYTES)
+                except OSError:
+                    return
+                if not data:
+                    return
+                for event in keyboard.feed(data):
+                    self.process_message(event)
+            for event in keyboard.tick():
+                self.process_message(event)
