@@ -4,6 +4,7 @@ Of each run only `run.json` and `summary.json` are read. What cannot be read is 
 """
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.kept import at_work, is_experiment, name_of, read_outcome
 from windtunnel.simulator.experiments.outcome import Outcome
 from windtunnel.simulator.experiments.table import blocks
+from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.unstarted import reason_of
@@ -27,6 +29,8 @@ RUNS = Path("runs")
 """Where `run`, `record` and `compare` write when they are not told where."""
 INSIDE = 200
 """Entries of a folder that are looked at to find out whether it holds runs."""
+
+_VALID = re.compile(r"(?<!not )(?<![\w\\-])valid(?![\w-])", re.IGNORECASE)
 
 Kind = Literal["run", "recording", "experiment", "folder", "unstarted", "damaged", "other", "unread"]
 """`unstarted`: a run that ended before it began; `other`: a folder with nothing of ours in it."""
@@ -79,13 +83,19 @@ class Past(Struct, frozen=True, kw_only=True):
         return self.condition == "running"
 
 
+def sought(pattern: str) -> str:
+    """A filter's expression in which the word `valid` finds valid runs only: not `not valid`, `invalid`, or a name."""
+    return _VALID.sub("=valid", pattern)
+
+
 def words(past: Past) -> str:
-    """What the filter looks at."""
+    """What the filter looks at, with `sought`. A recording is never called valid."""
     kind = "emulated" if past.emulated else "real" if past.kind == "run" else past.kind
-    valid = {True: "valid", False: "not valid", None: ""}[past.valid]
+    valid = {True: "" if past.kind == "recording" else "=valid", False: "invalid not valid", None: ""}[past.valid]
+    reasons = (*past.invalid, *(reason.replace("_", " ") for reason in past.invalid))
     live = {"running": "live", "died": "died", "finished": ""}[past.condition]
     parts = (past.path.name, past.name, past.about, past.model, past.engine, past.hardware, past.source, past.pace)
-    return " ".join((*parts, kind, past.kind, valid, *past.invalid, past.status, live, past.reason))
+    return " ".join((*parts, kind, past.kind, valid, *reasons, past.status, live, past.reason))
 
 
 class Shelf:
@@ -261,10 +271,10 @@ def _folder(path: Path, began: float) -> Past:
     inside = sorted(path.iterdir())[:INSIDE]
     count = sum((entry / RUN_FILE).exists() or is_experiment(entry) for entry in inside if entry.is_dir())
     if count:
-        what = "capacity search" if (path / "capacity.json").exists() else "folder"
-        return Past(
-            path=path, kind="folder", began=began, name=path.name, about=f"{what} with {plural(count, 'run')} in it"
-        )
+        what = "capacity search" if searched.is_search(path) else "folder"
+        said = searched.in_short(path) if searched.is_search(path) else ""
+        about = f"{what} with {plural(count, 'run')} in it{': ' if said else ''}{said}"
+        return Past(path=path, kind="folder", began=began, name=path.name, about=about)
     if (reason := reason_of(path)) is not None:
         return Past(path=path, kind="unstarted", began=began, reason=reason)
     if any((path / name).exists() for name in (EVENTS_FILE, SUMMARY_FILE)):

@@ -135,9 +135,39 @@ def test_sorting_puts_the_best_first_and_what_has_no_figure_last(root: Path) -> 
 def test_the_filter_sees_model_kind_and_state(root: Path) -> None:
     found = known(root)
     assert "emulated" in words(found["newest"])
-    assert "not valid client_lag" in words(found["late-client"])
+    assert "invalid not valid client_lag client lag" in words(found["late-client"])
     assert "died" in words(found["killed"])
     assert "experiment" in words(found["ladder"])
+
+
+@pytest.mark.parametrize(
+    ("pattern", "shown"),
+    [
+        ("valid", {"good", "valid-flags"}),
+        ("VALID", {"good", "valid-flags"}),
+        ("!valid", {"late", "valid-2", "tape", "killed"}),
+        ("not valid", {"late", "valid-2"}),
+        ("invalid", {"late", "valid-2"}),
+        ("!invalid", {"good", "valid-flags", "tape", "killed"}),
+        ("valid|died", {"good", "valid-flags", "killed"}),
+        ("not valid|died", {"late", "valid-2", "killed"}),
+        ("valid-", {"valid-flags", "valid-2"}),
+        ("client lag", {"late"}),
+        ("client_lag", {"late"}),
+        ("", {"good", "valid-flags", "late", "valid-2", "tape", "killed"}),
+    ],
+)
+def test_valid_finds_valid_runs_only(pattern: str, shown: set[str]) -> None:
+    entries = [
+        Past(path=Path("good"), kind="run", valid=True),
+        Past(path=Path("valid-flags"), kind="run", valid=True),
+        Past(path=Path("late"), kind="run", valid=False, invalid=("client_lag",)),
+        Past(path=Path("valid-2"), kind="run", valid=False, invalid=("trend",)),
+        Past(path=Path("tape"), kind="recording", valid=True),
+        Past(path=Path("killed"), kind="run", condition="died"),
+    ]
+    frame = compose_runs(entries, Choice(pattern=pattern), "runs", 120, 40, WALL, Theme())
+    assert {path.name for path in frame.order} == shown
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,6 @@ async def test_moving_sorting_and_filtering(root: Path) -> None:
             "other-seqs",
             "yesterday",
             "more-agents",
-            "late-client",
         }
         await pilot.press("slash", "home", "exclamation_mark", "enter")
         assert "killed" in {p.name for p in screen.frame.order}

@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.tui.matching import matcher
-from windtunnel.tui.past import Past, words
+from windtunnel.tui.past import Past, sought, words
 from windtunnel.tui.playing import REPLAY
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import Part, clip, cut, first_seen, spread
@@ -101,7 +101,7 @@ def compose_runs(
 def _filtered(entries: Sequence[Past], pattern: str) -> list[Past]:
     if pattern in {"", "!"}:
         return list(entries)
-    expression, inverted = matcher(pattern)
+    expression, inverted = matcher(sought(pattern))
     return [p for p in entries if bool(expression.search(words(p))) != inverted]
 
 
