@@ -28,6 +28,8 @@ from windtunnel.traces.errors import UsageError
 VLLM_VERSION = "0.32.0"
 """The vLLM whose rules are emulated."""
 _DEFAULT_BLOCK = 16
+_MOST_BLOCKS = 20_000_000
+"""Each is a number in the pool's lists: more than a real model has, and the host's memory ends some way above."""
 
 
 class Settings(Struct, frozen=True):
@@ -264,6 +266,11 @@ def _pool(known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, tokens:
     )
     if blocks < 2:
         raise memory.no_room(gpu, model, mode.tensor_parallel)
+    if blocks > _MOST_BLOCKS:
+        raise UsageError(
+            f"{gpu.name} with {model.name} has room for {blocks:,} blocks of KV cache, and at most {_MOST_BLOCKS:,} "
+            "are emulated: give --num-gpu-blocks-override with fewer."
+        )
     return pool_of(
         plan,
         blocks,

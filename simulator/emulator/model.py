@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
 
-_STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+"""Formats that a recurrent state is kept in."""
 
 
 class Recurrent(Struct, frozen=True, forbid_unknown_fields=True):
@@ -29,8 +30,8 @@ class Recurrent(Struct, frozen=True, forbid_unknown_fields=True):
 
     def layer_bytes(self, ssm_dtype: str = "auto", drafts: int = 0, conv_dtype: str = "auto") -> int:
         """One layer's state for one sequence, bytes; the convolution's part grows with draft tokens."""
-        width = _STATE_BYTES[self.dtype if ssm_dtype == "auto" else ssm_dtype]
-        column = self.channels * _STATE_BYTES["bfloat16" if conv_dtype == "auto" else conv_dtype]
+        width = STATE_BYTES[self.dtype if ssm_dtype == "auto" else ssm_dtype]
+        column = self.channels * STATE_BYTES["bfloat16" if conv_dtype == "auto" else conv_dtype]
         return column * (self.kernel - 1 + drafts) + self.values * width
 
     def sequence_bytes(self, ssm_dtype: str = "auto", drafts: int = 0, conv_dtype: str = "auto") -> int:

@@ -13,7 +13,8 @@ from typing import Any
 from msgspec import Struct
 
 from windtunnel.simulator.emulator import model_layers, model_weights
-from windtunnel.simulator.emulator.model import Model, Mtp, Recurrent
+from windtunnel.simulator.emulator.model import STATE_BYTES, Model, Mtp, Recurrent
+from windtunnel.simulator.emulator.ranges import LENGTH, MODEL, SCALING, outside, wrong
 from windtunnel.traces.errors import UsageError
 
 Config = Mapping[str, Any]
@@ -35,8 +36,14 @@ def read(folder: Path) -> Model:
         config = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError as error:
+    except json.JSONDecodeError as error:
         raise UsageError(f"{path} is no JSON: {error}.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is no JSON: it is not UTF-8.") from None
+    except ValueError:  # Python reads no whole number of more than 4300 digits
+        raise UsageError(f"{path} is no configuration of a model: it has a number of too many digits.") from None
+    except RecursionError:
+        raise UsageError(f"{path} is no configuration of a model: it is nested too deep.") from None
     if not isinstance(config, dict):
         raise UsageError(f"{path} is no configuration of a model: an object is expected.")
     sidecar = folder / "hf_quant_config.json"
@@ -45,19 +52,27 @@ def read(folder: Path) -> Model:
             config["quantization_config"] = {"quant_method": "modelopt"} | json.loads(sidecar.read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise UsageError(f"{sidecar} cannot be read: {error}.") from None
+        except (TypeError, RecursionError):
+            raise UsageError(f"{sidecar} cannot be read: an object is expected.") from None
     name = str(config.get("_name_or_path") or folder.resolve().name)
     try:
         return of_config(config, name, source=f"config.json of {folder.resolve().name}")
     except KeyError as error:
         raise UsageError(f"{path} cannot be understood: {error.args[0]} is missing.") from None
-    except (TypeError, ValueError, AttributeError, ZeroDivisionError) as error:
+    except ValueError as error:
         raise UsageError(f"{path} cannot be understood: {error}.") from None
+    except (TypeError, AttributeError, ArithmeticError, LookupError) as error:
+        raise UsageError(
+            f"{path} cannot be understood: a value is of a kind that is not known here ({error})."
+        ) from None
 
 
 def of_config(config: Config, name: str, *, source: str) -> Model:
     """The model that a configuration describes; KeyError or ValueError names what it lacks."""
-    text = _text(config)
+    text = _sized(_text(config))
     kinds = model_layers.layers(text)
+    if all(kind.mixer == "none" for kind in kinds):
+        raise ValueError("none of its layers looks at other tokens")
     hidden = _count(text, "hidden_size")
     heads = _count(text, "num_attention_heads", "n_head")
     vocabulary = _count(text, "vocab_size")
@@ -104,6 +119,17 @@ def _text(config: Config) -> Config:
         if isinstance(part := config.get(key), dict):
             return {"model_type": config.get("model_type"), **part}
     return config
+
+
+def _sized(text: Config) -> Config:
+    """With all sizes as whole numbers, and without those that are null; ValueError for one that no model has."""
+    if said := wrong(text, MODEL):
+        raise ValueError(said)
+    return {
+        key: int(value) if key in MODEL else value
+        for key, value in text.items()
+        if value is not None or key not in MODEL
+    }
 
 
 def _add(sums: Sums, text: Config, kind: model_layers.Kind) -> None:
@@ -156,7 +182,7 @@ def _recurrent(text: Config, layers: int) -> Recurrent | None:
             channels=heads * width + 2 * groups * state,
             kernel=text.get("conv_kernel", text.get("mamba_d_conv", 4)),
             values=heads * width * state,
-            dtype=text.get("mamba_ssm_cache_dtype") or "float32",
+            dtype=_dtype(text, "mamba_ssm_cache_dtype", "float32"),
         )
     keys = text["linear_num_key_heads"] * text["linear_key_head_dim"]
     values = text["linear_num_value_heads"] * text["linear_value_head_dim"]
@@ -166,9 +192,16 @@ def _recurrent(text: Config, layers: int) -> Recurrent | None:
         kernel=text.get("linear_conv_kernel_dim", 4),
         values=values * text["linear_key_head_dim"],
         # Without a word in the file, the state has the model's own width.
-        dtype=text.get("mamba_ssm_dtype") or "bfloat16",
+        dtype=_dtype(text, "mamba_ssm_dtype", "bfloat16"),
         kind="delta",
     )
+
+
+def _dtype(text: Config, key: str, usual: str) -> str:
+    dtype = text.get(key) or usual
+    if dtype not in list(STATE_BYTES):
+        raise ValueError(f"{key} is {str(dtype)[:40]!r} and must be one of {', '.join(STATE_BYTES)}")
+    return str(dtype)
 
 
 def _longest(text: Config) -> int:
@@ -179,7 +212,14 @@ def _longest(text: Config) -> int:
     scaled = kind in ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope")
     # Gemma 3 writes the scaled length, whatever the kind.
     scaled = scaled or "gemma3" in str(text.get("model_type"))
-    return longest if scaled else int(longest * scaling.get("factor", 1))
+    if said := outside("its length", longest, LENGTH):
+        raise ValueError(said)
+    factor = scaling.get("factor")
+    if scaled or factor is None:
+        return longest
+    if said := outside("the factor of its rope scaling", factor, SCALING):
+        raise ValueError(said)
+    return max(1, int(longest * factor))
 
 
 def _window(text: Config) -> int:

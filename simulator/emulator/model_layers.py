@@ -106,6 +106,8 @@ def _ffn(text: Config, index: int) -> Ffn:
         return "dense"
     kinds = text.get("mlp_layer_types")
     if kinds:
+        if index >= len(kinds):
+            raise ValueError(f"mlp_layer_types has {len(kinds)} entries, fewer than there are layers")
         return "moe" if kinds[index] == "sparse" else "dense"
     if index < (text.get("first_k_dense_replace") or 0) or index in (text.get("mlp_only_layers") or ()):
         return "dense"
@@ -126,6 +128,8 @@ def experts(text: Config) -> tuple[int, int]:
     used = next((text[key] for key in ("num_experts_per_tok", "experts_per_token", "moe_topk") if text.get(key)), None)
     if used is None:
         raise KeyError("num_experts_per_tok")
+    if used > count:
+        raise ValueError(f"a token uses {used} of {count} experts")
     return int(count), int(used)
 
 
@@ -139,7 +143,10 @@ def head_width(text: Config) -> int:
     if "kv_lora_rank" in text:
         return int(text["qk_nope_head_dim"] + text["qk_rope_head_dim"] + text["v_head_dim"]) // 2
     width = text.get("head_dim")
-    return int(width if width is not None else text["hidden_size"] // text["num_attention_heads"])
+    width = int(width if width is not None else text["hidden_size"] // text["num_attention_heads"])
+    if width < 1:
+        raise ValueError(f"{text['num_attention_heads']} heads share a hidden_size of {text['hidden_size']}")
+    return width
 
 
 def mixer_parameters(text: Config, mixer: Mixer) -> float:

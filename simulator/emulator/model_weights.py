@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.emulator.ranges import BITS, outside
+
 Config = Mapping[str, Any]
 _SCALED = {4: 4.5, 8: 8.0}
 """Bits a weight with its scales: one of 8 bit for 16 weights, or nothing to speak of."""
@@ -27,6 +29,8 @@ def of(config: Config, text: Config) -> Weights:
     quantised = config.get("quantization_config") or text.get("quantization_config")
     if not quantised:
         return Weights()
+    if not isinstance(quantised, dict):
+        raise TypeError("quantization_config is no object")
     weights = _body(quantised)
     kept = any("mtp" in str(name) for key in _KEPT for name in quantised.get(key) or ())
     return weights if kept else msgspec.structs.replace(weights, mtp=weights.dense)
@@ -43,7 +47,7 @@ def _body(quantised: Config) -> Weights:
     if method in ("mxfp4", "gpt_oss_mxfp4"):
         return Weights(16, 4.25, 16)
     if method in ("awq", "gptq", "auto-round", "inc", "bitsandbytes"):
-        bits = quantised.get("bits") or (8 if quantised.get("load_in_8bit") else 4)
+        bits = _bits(quantised.get("bits") or (8 if quantised.get("load_in_8bit") else 4), "bits")
         width = _SCALED.get(bits, float(bits))
         return Weights(width, width, 16)
     if method.startswith("modelopt"):
@@ -76,14 +80,20 @@ def _cache_scheme(quantised: Config) -> str | None:
     return f"fp{scheme.get('num_bits')}" if isinstance(scheme, dict) else None
 
 
+def _bits(value: Any, name: str) -> int:
+    if said := outside(f"{name} of quantization_config", value, BITS):
+        raise ValueError(said)
+    return int(value)
+
+
 def _compressed(quantised: Config) -> Weights:
     groups = quantised.get("config_groups") or {}
     widths, computed = [], []
     for group in groups.values():
-        bits = int((group.get("weights") or {}).get("num_bits", 16))
+        bits = _bits((group.get("weights") or {}).get("num_bits", 16), "num_bits")
         activations = group.get("input_activations") or {}
         widths.append(_SCALED.get(bits, float(bits)))
-        computed.append(float(max(bits, int(activations.get("num_bits", 16)))))
+        computed.append(float(max(bits, _bits(activations.get("num_bits", 16), "num_bits"))))
     if not widths:
         raise ValueError("compressed-tensors without config_groups is not known here")
     ignored = quantised.get("ignore") or ()

@@ -80,7 +80,7 @@ _WIDTH = Range(1, 1 << 20, whole=True)
 _COUNT = Range(1, 1 << 16, whole=True)
 _OPTIONAL_WIDTH = Range(0, 1 << 20, whole=True)
 _OPTIONAL_COUNT = Range(0, 1 << 16, whole=True)
-_LENGTH = Range(1, 1 << 30, whole=True)
+LENGTH = Range(1, 1 << 30, whole=True)
 MODEL: Mapping[str, Range] = {
     "num_hidden_layers": Range(1, 1 << 12, whole=True),
     "hidden_size": _WIDTH,
@@ -112,6 +112,7 @@ MODEL: Mapping[str, Range] = {
     "full_attention_interval": _OPTIONAL_COUNT,
     "max_window_layers": _OPTIONAL_COUNT,
     "sliding_window": Range(0, 1 << 30, whole=True),
+    "sliding_window_pattern": _OPTIONAL_COUNT,
     "num_nextn_predict_layers": Range(0, 64, whole=True),
     "mtp_num_hidden_layers": Range(0, 64, whole=True),
     "num_mtp_layers": Range(0, 64, whole=True),
@@ -127,10 +128,6 @@ MODEL: Mapping[str, Range] = {
     "linear_num_value_heads": _COUNT,
     "linear_value_head_dim": _WIDTH,
     "linear_conv_kernel_dim": _COUNT,
-    "max_position_embeddings": _LENGTH,
-    "model_max_length": _LENGTH,
-    "max_sequence_length": _LENGTH,
-    "seq_length": _LENGTH,
 }
 """Keys of a config.json that are sizes; 0 where families say so that they have none of it."""
 SCALING = Range(0.001, 1 << 16)

@@ -173,6 +173,113 @@ def test_what_cannot_be_understood_is_one_sentence(config: Any, message: str, tm
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        (
+            "qwen3-coder-30b-a3b",
+            {"num_experts": 1e308},
+            "num_experts is 1e+308 and must be a whole number from 0 to 65,536",
+        ),
+        (
+            "qwen3-coder-30b-a3b",
+            {"head_dim": 1e308},
+            "head_dim is 1e+308 and must be a whole number from 1 to 1,048,576",
+        ),
+        ("qwen3-coder-30b-a3b", {"head_dim": 0.5}, "head_dim is 0.5 and must be a whole number from 1 to 1,048,576"),
+        (
+            "qwen3-coder-30b-a3b",
+            {"num_key_value_heads": 0},
+            "num_key_value_heads is 0 and must be a whole number from 1",
+        ),
+        ("qwen3-coder-30b-a3b", {"num_key_value_heads": [4]}, "num_key_value_heads is [4] and must be a whole number"),
+        ("qwen3-coder-30b-a3b", {"mlp_layer_types": ["sparse"]}, "mlp_layer_types has 1 entries, fewer than there are"),
+        ("qwen3-coder-30b-a3b", {"num_experts_per_tok": 200}, "a token uses 200 of 128 experts"),
+        ("qwen3-coder-30b-a3b", {"num_hidden_layers": None}, "num_hidden_layers is missing"),
+        ("qwen3-coder-30b-a3b", {"max_position_embeddings": 2**63}, "its length is 9223372036854775808 and must be a"),
+        (
+            "qwen3-coder-30b-a3b",
+            {"rope_scaling": {"type": "linear", "factor": float("nan")}},
+            "scaling is nan and must be",
+        ),
+        ("qwen3-coder-30b-a3b", {"quantization_config": [8]}, "quantization_config is no object"),
+        (
+            "qwen3-coder-30b-a3b",
+            {"quantization_config": {"quant_method": "awq", "bits": -4}},
+            "bits of quantization_config is -4 and must be a whole number from 1 to 32",
+        ),
+        (
+            "qwen3-coder-30b-a3b",
+            {"num_attention_heads": 4096, "head_dim": None},
+            "4096 heads share a hidden_size of 2048",
+        ),
+        (
+            "deepseek-v3.1",
+            {"qk_nope_head_dim": float("inf")},
+            "qk_nope_head_dim is inf and must be a whole number from 0",
+        ),
+        (
+            "deepseek-v3.1",
+            {"n_routed_experts": -1},
+            "n_routed_experts is -1 and must be a whole number from 0 to 65,536",
+        ),
+        ("deepseek-v3.1", {"num_experts_per_tok": "\x1b[2J"}, "num_experts_per_tok is '\\x1b[2J' and must be a whole"),
+        ("qwen3.5-27b", {"num_hidden_layers": 2**63}, "num_hidden_layers is 9223372036854775808 and must be a whole"),
+        (
+            "qwen3.5-27b",
+            {"linear_conv_kernel_dim": [None]},
+            "linear_conv_kernel_dim is [None] and must be a whole number",
+        ),
+        ("qwen3.5-27b", {"linear_num_value_heads": float("nan")}, "linear_num_value_heads is nan and must be a whole"),
+        (
+            "qwen3.5-27b",
+            {"full_attention_interval": 10**30},
+            "full_attention_interval is 1000000000000000000000000000000",
+        ),
+        (
+            "nemotron-3-nano-30b-a3b",
+            {"mamba_ssm_cache_dtype": "float8"},
+            "mamba_ssm_cache_dtype is 'float8' and must be",
+        ),
+        ("nemotron-3-nano-30b-a3b", {"hybrid_override_pattern": "EE"}, "none of its layers looks at other tokens"),
+    ],
+)
+def test_a_size_that_no_model_has_is_refused(name: str, change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    config = dict(CONFIGS[name])
+    part = config.get("text_config", config)
+    config = {**config, "text_config": part | change} if part is not config else config | change
+    path = folder(tmp_path, config)
+    with pytest.raises(UsageError) as error:
+        parse(["--model", str(path)])
+    assert said in str(error.value)
+    assert str(error.value).startswith(f"{path}/config.json cannot be understood: ")
+
+
+def test_a_cache_of_more_blocks_than_are_emulated_is_refused(tmp_path: Path) -> None:
+    narrow = folder(tmp_path, CONFIGS["qwen3-coder-30b-a3b"] | {"head_dim": 1})
+    said = (
+        r"has room for [\d,]+ blocks of KV cache, and at most 20,000,000 are emulated: give --num-gpu-blocks-override"
+    )
+    with pytest.raises(UsageError, match=said):
+        parse(["--model", str(narrow), "--gpu", "b200", "-tp", "4"])
+    assert parse(["--model", str(narrow), "--gpu", "b200", "--num-gpu-blocks-override", "5000"]).pool.blocks == 5000
+
+
+def test_a_size_may_be_written_with_a_fraction_of_nothing(tmp_path: Path) -> None:
+    model = read(folder(tmp_path, CONFIGS["qwen3-32b"] | {"head_dim": 128.0, "sliding_window": None}))
+    assert (model.head_dim, type(model.head_dim), model.kv_bytes) == (128, int, 262_144)
+
+
+def test_a_file_that_is_too_much_for_a_reader_is_refused(tmp_path: Path) -> None:
+    for text, said in (("[" * 100_000, "nested too deep"), ("9" * 5000, "number of too many digits")):
+        (tmp_path / "config.json").write_text('{"num_hidden_layers": ' + text)
+        with pytest.raises(UsageError, match=rf"is no configuration of a model: it .*{said}\.$"):
+            read(tmp_path)
+    (tmp_path / "config.json").write_bytes(b"\xff\xfe{}")
+    with pytest.raises(UsageError, match=r"is no JSON: it is not UTF-8\.$"):
+        read(tmp_path)
+
+
 def test_a_folder_without_a_configuration_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"is a folder without config\.json"):
         facts.model(str(tmp_path))
