@@ -262,7 +262,7 @@ def test_a_cache_of_more_blocks_than_are_emulated_is_refused(tmp_path: Path) -> 
     )
     with pytest.raises(UsageError, match=said):
         parse(["--model", str(narrow), "--gpu", "b200", "-tp", "4"])
-    assert parse(["--model", str(narrow), "--gpu", "b200", "--num-gpu-blocks-override", "5000"]).pool.blocks == 5000
+    assert parse(["--model", str(narrow), "--gpu", "b200", "--num-gpu-blocks-override", "50000"]).pool.blocks == 50_000
 
 
 def test_a_size_may_be_written_with_a_fraction_of_nothing(tmp_path: Path) -> None:
