@@ -1,7 +1,7 @@
 """The command `traces anonymise`, and the key that its digests are made with.
 
-The key makes the difference between a digest and a guess that can be checked: it stays with the originals, readable
-by its owner only, and never goes where the shared files go.
+The key makes the difference between a digest and a guess that can be checked: it stays with its owner, readable by
+nobody else, and never goes where the shared files go, nor among the originals, which others may read or keep.
 """
 
 import os
@@ -16,7 +16,10 @@ import click
 
 from windtunnel.traces.errors import UsageError
 
-KEY_NAME = "windtunnel-anonymise.key"
+KEY_NAME = "anonymise.key"
+"""In the folder of the user's settings for this program."""
+BESIDE = "windtunnel-anonymise.key"
+"""Beside the source, where keys were made before: one that is there goes on being used."""
 
 
 @click.command()
@@ -26,7 +29,7 @@ KEY_NAME = "windtunnel-anonymise.key"
     "--key",
     "key_file",
     type=click.Path(path_type=Path),
-    help=f"Key of this set of traces, made where it is missing (default: {KEY_NAME} beside the source). Keep it.",
+    help="Key of this set of traces, made where it is missing (default: ~/.config/windtunnel/anonymise.key). Keep it.",
 )
 @click.option("--keep", multiple=True, metavar="NAME", help="A tool, model or agent whose name may be told.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
@@ -48,6 +51,7 @@ def anonymise_command(
     """Anonymise all sessions of `sources` into `out`, one file each, and print the table of what was written."""
     from windtunnel.simulator.cli_traces import file_names
     from windtunnel.simulator.cli_traces_look import complain, print_table
+    from windtunnel.simulator.results.text import count
     from windtunnel.traces.anonymise import anonymise as shape_of
     from windtunnel.traces.anonymise import hidden_names, key_id
     from windtunnel.traces.format import write_trace
@@ -57,15 +61,20 @@ def anonymise_command(
     _check_out(out, paths)
     loaded = load(sources)
     complain(loaded.problems)
-    where = key_file or _key_beside(paths)
+    where = key_file or _key_beside(paths) or _key_of_user()
     if where.resolve().is_relative_to(out.resolve()):
         raise UsageError(f"the key {where} would be shared with {out}: name a place outside of it with --key")
-    key = _read_key(where) if where.exists() else _new_key(where)
+    made = not where.exists()
+    key = _new_key(where) if made else _read_key(where)
     _check_key(out, where, key_id(key))
     written = [shape_of(trace, key, keep) for trace in loaded.traces]
     for name, trace in zip(file_names(written), written, strict=True):
         write_trace(trace, out / f"{name}.jsonl.zst")
-    print(f"wrote {len(written)} traces to {out}; the key stays in {where}", file=sys.stderr)
+    kept = (
+        "was made now: keep it, for without it the set cannot grow, and share it with nobody" if made else "was there"
+    )
+    print(f"wrote {count(len(written), 'trace')} to {out}", file=sys.stderr)
+    print(f"the key stays in {where} ({kept})", file=sys.stderr)
     hidden = hidden_names(loaded.traces, keep)
     if hidden:
         more = f" and {len(hidden) - 8} more" if len(hidden) > 8 else ""
@@ -90,14 +99,23 @@ def _check_out(out: Path, sources: Sequence[Path]) -> None:
         raise UsageError(f"--out {out} is not a folder: choose another name")
 
 
-def _key_beside(sources: Sequence[Path]) -> Path:
-    beside = dict.fromkeys(source.resolve().parent / KEY_NAME for source in sources)
-    if not beside:
-        raise UsageError("the library has no place for a key beside it: name one with --key FILE")
+def _key_beside(sources: Sequence[Path]) -> Path | None:
+    """A key that was made beside a source before; UsageError where there are several."""
+    beside = dict.fromkeys(source.resolve().parent / BESIDE for source in sources)
     made = [path for path in beside if path.exists()]
     if len(made) > 1:
         raise UsageError(f"{made[0]} and {made[1]} are two keys: say with --key FILE which one makes this set")
-    return made[0] if made else next(iter(beside))
+    return made[0] if made else None
+
+
+def _key_of_user() -> Path:
+    """The key of all sets that name none."""
+    settings = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    try:
+        folder = settings if settings.is_absolute() else Path.home() / ".config"
+    except RuntimeError as error:
+        raise UsageError("there is no home folder for a key: name a place with --key FILE") from error
+    return folder / "windtunnel" / KEY_NAME
 
 
 def _read_key(path: Path) -> bytes:
