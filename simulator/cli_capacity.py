@@ -43,6 +43,7 @@ def capacity(most: int, repeats: int, resolution: str, emulate: str | None, **fl
     from msgspec.structs import replace
 
     from windtunnel.simulator.experiments.capacity import DEFAULT_SLO
+    from windtunnel.simulator.experiments.capacity_text import printed
     from windtunnel.simulator.run.config import parse_share
 
     as_json = bool(flags.pop("as_json"))
@@ -50,7 +51,7 @@ def capacity(most: int, repeats: int, resolution: str, emulate: str | None, **fl
     config = replace(config, text=False)
     share = parse_share(resolution, "--resolution")
     found = _search(config, most=most, repeats=repeats, resolution=share, emulate=emulate)
-    click.echo(_printed(found, as_json=as_json), nl=False)
+    click.echo(printed(found, as_json=as_json), nl=False)
 
 
 def _in_own_words(command: click.Command) -> None:
@@ -71,6 +72,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
     from windtunnel.simulator.experiments.claim import given_up, held
     from windtunnel.simulator.experiments.foreground import to_the_end
     from windtunnel.simulator.experiments.plan import Step, is_emulated
+    from windtunnel.simulator.results.searched import PLAN_FILE
     from windtunnel.simulator.run.viewer import say
     from windtunnel.traces.sources import load
 
@@ -96,7 +98,7 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
             edge = await cap.find(readings, first=first, most=most, repeats=repeats, resolution=resolution)
         finally:
             await runner.close()
-        return cap.answer(
+        found = cap.answer(
             edge,
             loaded.traces,
             slo=config.slo,
@@ -106,9 +108,11 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
             whose=readings.emulation,
             duration_s=config.duration_s,
         )
+        cap.keep(found, folder)
+        return found
 
     cap.claim(folder, workload, step)
-    with given_up(folder, cap.PLAN_FILE), held(folder):
+    with given_up(folder, PLAN_FILE), held(folder):
         return to_the_end(main(), goes_on=f"the same command with --out {folder} goes on")
 
 
@@ -118,34 +122,3 @@ def _quiet(_: str) -> None:
 
 def _new_folder() -> Path:
     return Path("runs") / f"capacity-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
-
-
-def _printed(found: "Capacity", *, as_json: bool) -> str:
-    import msgspec
-
-    from windtunnel.simulator.experiments.capacity import sentence
-
-    if as_json:
-        return msgspec.json.encode(found).decode() + "\n"
-    lines = [sentence(found)]
-    if found.emulated:
-        lines.append(f"EMULATED, not measured{': ' if found.emulation else ''}{found.emulation or ''}")
-    lines += [found.evidence] if found.evidence else []
-    lines += [f"note: {note}" for note in found.notes]
-    lines += ["", f"{'agents':>8}  {'runs met':>8}  {'valid':>7}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}"]
-    for point in found.points:
-        lines.append(
-            f"{point['agents']:>8}  {point['met']:>3} of {point['runs']:<2}  {point['valid']:>2} of {point['runs']:<2}  "
-            f"{_share(point['slo_share']):>11}  {_number(point['output_tokens_per_s']):>9}  "
-            f"{_share(point['kv_usage']):>7}{'  NOT VALID' if point['not_valid'] else ''}"
-        )
-    lines += ["", f"runs    {found.runs}"]
-    return "\n".join(lines) + "\n"
-
-
-def _share(value: Any) -> str:
-    return "-" if value is None else f"{value:.1%}"
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:,.0f}"

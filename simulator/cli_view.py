@@ -72,6 +72,10 @@ def view(
     if played:
         raise UsageError("--speed and --at play a run on the screen: they need a terminal, and no --plain or --json")
     if kind == "runs":
+        from windtunnel.simulator.results.searched import instead
+
+        if paths and (said := instead(paths[0])) is not None:
+            click.echo(said, err=True)
         become([*command, "--list", *(["--json"] if as_json else [])])
     from windtunnel.simulator.view import follow_run, print_comparison, print_run
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.misses import CacheReport, provided, read, settings
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.why_cache import filler, let_go
@@ -35,6 +36,9 @@ def explain(sources: Sequence[str], *, limit: int, width: int | None, as_json: b
     runs = [s for s in sources if s.strip() and (Path(s) / RUN_FILE).is_file()]
     if runs and len(sources) > 1:
         raise UsageError(f"{runs[0]} is a run: ask about one run at a time, or about traces only")
+    for source in sources:
+        if source.strip() and (said := searched.instead(Path(source))) is not None:
+            raise UsageError(said)
     data, lines = _run(Path(runs[0]), paper, limit) if runs else _traces(sources, paper, limit)
     if as_json:
         text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()

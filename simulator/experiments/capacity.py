@@ -16,6 +16,9 @@ from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.bottleneck import CLIENT_LATE
+from windtunnel.simulator.results.files import read_regular
+from windtunnel.simulator.results.lines import UNREADABLE
+from windtunnel.simulator.results.searched import ANSWER_FILE, PLAN_FILE, unanswered
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
@@ -29,7 +32,6 @@ CAPS = {"busy": 10.0, "typical": 60.0, "none": 0.0, "recorded": None}
 """Idle caps of the paces, seconds."""
 DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 """Somebody waits for it: three seconds to begin, 20 tokens a second."""
-PLAN_FILE = "capacity.json"
 
 
 class Runner(Protocol):
@@ -64,6 +66,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     not_valid: int = 0
     """Runs that are not valid, of all that were made."""
+    beyond: str | None = None
+    """Name of the run in `runs` that the limit is read from."""
     runs: str
     """Folder with a run for each reading."""
 
@@ -135,13 +139,36 @@ def claim(folder: Path, workload: RunConfig, step: Step) -> None:
     config = replace(workload, agents=1, seed=0, out=None).as_json()
     work = {"workload": config, "command": step.command, "target": step.target}
     digest = blake2b(msgspec.json.encode(work, order="sorted"), digest_size=4).hexdigest()
-    if not mark(folder / PLAN_FILE, {"work": digest, **work}, by="work"):
+    if not mark(folder / PLAN_FILE, {"work": digest, **work}, by="work", says=(ANSWER_FILE,)):
         raise UsageError(f"{folder} holds runs of another engine, workload or level; give --out another folder")
 
 
 async def find(readings: Readings, *, first: int, most: int, repeats: int, resolution: float) -> Edge:
     """The edge; the runner is the caller's to close."""
     return await Search(readings.measure, most=most, repeats=repeats, resolution=resolution).find(first)
+
+
+def keep(found: Capacity, folder: Path) -> None:
+    """Write the answer into the search's folder, whole or not at all."""
+    path = folder / ANSWER_FILE
+    partial = path.with_name(f".{ANSWER_FILE}.partial")
+    try:
+        partial.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be written ({error.strerror}); make room, and start again to go on") from error
+
+
+def kept(folder: Path) -> Capacity:
+    """The answer in a search's folder, wherever it lies by now; UsageError where there is none."""
+    path = folder / ANSWER_FILE
+    try:
+        found = msgspec.json.decode(read_regular(path), type=Capacity)
+    except FileNotFoundError:
+        raise UsageError(f"{folder} is a capacity search without an answer: {unanswered(folder)}") from None
+    except (OSError, *UNREADABLE) as error:
+        raise UsageError(f"{path} cannot be read ({error}): {unanswered(folder)}") from error
+    return replace(found, runs=str(folder))
 
 
 def people(traces: Sequence[Trace], agents: int, pace: str) -> int | None:
@@ -227,6 +254,7 @@ def answer(
         pace=pace,
         emulated=emulated,
         emulation=whose,
+        beyond=None if stops is None else Path(stops.run_dir).name,
         notes=tuple(notes),
         not_valid=sum(bool(reading.reasons) for reading in edge.readings),
         runs=str(folder),

@@ -9,6 +9,7 @@ import msgspec
 from windtunnel.simulator.experiments.claim import LOCK_FILE
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.outcome import Outcome
+from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.liveness import process_alive
@@ -30,6 +31,8 @@ def read_outcome(folder: Path) -> Outcome:
     try:
         return msgspec.json.decode(read_regular(path), type=Outcome)
     except FileNotFoundError:
+        if (said := searched.instead(folder)) is not None:
+            raise UsageError(said) from None
         raise UsageError(f"{folder} is neither a run nor an experiment with results: give such a folder") from None
     except UNREADABLE as error:
         raise UsageError(f"{path} cannot be read ({error}); run the experiment again") from error

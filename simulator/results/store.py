@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from windtunnel.agents.events import Event
+from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.files import check_regular, open_regular, read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.place import Place
@@ -330,6 +331,8 @@ def _read_run(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         if (reason := reason_of(path.parent)) is not None:
             raise UsageError(f"the run in {path.parent} did not start: {reason}") from None
+        if (said := searched.instead(path.parent)) is not None:
+            raise UsageError(said) from None
         if (path.parent / EVENTS_FILE).exists():
             raise UsageError(
                 f"{path.parent} holds a run that has not begun (no {RUN_FILE}): wait, or remove it if it was killed"

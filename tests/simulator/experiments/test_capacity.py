@@ -11,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from windtunnel.simulator.cli import run
-from windtunnel.simulator.cli_capacity import _printed, capacity
+from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.backends import Virtual
+from windtunnel.simulator.experiments.capacity_text import printed
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.results.summary_model import SloResult, encode_summary
 from windtunnel.traces.errors import EngineError, RunError, UsageError
@@ -128,6 +129,7 @@ def test_the_command_prints_the_contracts_json(tmp_path):
     assert {"agents", "slo_share", "output_tokens_per_s", "kv_usage"} <= data["points"][0].keys()
     assert "OUTSIDE" in ran.stderr
     assert (tmp_path / "o" / "agents-0003-seed-0" / "summary.json").exists()
+    assert json.loads((tmp_path / "o" / "answer.json").read_text()) == data
 
 
 class StandIn:
@@ -190,7 +192,7 @@ def test_runs_that_never_became_steady_are_told_with_how_long_they_should_be(tmp
         (6, 0, True),
         (8, 1, False),
     ]
-    text = _printed(answer, as_json=False)
+    text = printed(answer)
     marked = [line.split()[0] for line in text.splitlines() if line.endswith("NOT VALID")]
     assert marked == ["5", "6"]
 
