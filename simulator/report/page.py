@@ -54,7 +54,7 @@ def of_run(run: Gathered) -> str:
     """The page of one run."""
     summary = run.summary
     engine = " ".join(part for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part)
-    title = f"{summary.agents} agents on {engine or 'an engine that was not named'}"
+    title = f"{count(summary.agents, 'agent')} on {engine or 'an engine that was not named'}"
     body = [f"<h1>{escape(title)}</h1>", _badges(summary), *_whose([run.run])]
     if run.damage:
         body.append(f'<p><span class="badge invalid">damaged</span>{escape(run.damage)}</p>')
@@ -69,7 +69,8 @@ def of_run(run: Gathered) -> str:
     if curves:
         body.append(_card("Latencies", curves + charts.legend(*charts.LATENCY_LEGEND)))
     body.append("</div>")
-    left = f"<p class=sub>{run.lanes_left_out} more agents are not drawn.</p>" if run.lanes_left_out else ""
+    more = f"{count(run.lanes_left_out, 'more agent')} {'is' if run.lanes_left_out == 1 else 'are'} not drawn."
+    left = f"<p class=sub>{more}</p>" if run.lanes_left_out else ""
     body.append("<h2>Agents</h2>" + _card("", charts.lanes(run) + charts.lane_legend(told=run.queue_told) + left))
     body.append("<h2>Figures</h2>" + _card("", _figures(summary)))
     body.append("<h2>Where this comes from</h2>" + _card("", _provenance(run.run)))
@@ -92,7 +93,8 @@ def of_experiments(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, 
     body.append("</div>")
     if turned:
         said = ", ".join(turned)
-        body.append(f"<p><b>{len(turned)} of the steps have another verdict beside:</b> {escape(said)}.</p>")
+        have = "has" if len(turned) == 1 else "have"
+        body.append(f"<p><b>{len(turned)} of the steps {have} another verdict beside:</b> {escape(said)}.</p>")
     body.append('<div class="grid2">')
     body += [
         _card(f"{outcome.name}: one stream against all", chart)

@@ -217,7 +217,7 @@ def test_two_experiments_side_by_side_mark_the_steps_that_turn_round(runs, tmp_p
     words = checked(html)
     assert "--gpu <other>" in words
     assert "uncalibrated, times +-20%" in words
-    assert "1 of the steps have another verdict beside" in words
+    assert "1 of the steps has another verdict beside" in words
     assert "What the emulated figures rest on" in words
     assert "cpu_step_ms" in words
     assert html.count('class="flip"') == 2
@@ -324,3 +324,15 @@ def test_a_page_stays_small_however_many_scrapes_there_are(runs):
     assert _usage(samples[:5], 1000) == [(float(i), 10.0 * i) for i in range(5)]
     assert _usage(samples, None) == []
     assert len(page.of_run(msgspec.structs.replace(run, kv=drawn))) < 300_000
+
+
+def test_one_is_one(runs):
+    run = gather(runs["small"])
+    alone = msgspec.structs.replace(run, summary=msgspec.structs.replace(run.summary, agents=1), lanes_left_out=1)
+    words = checked(page.of_run(alone))
+    assert "1 agent on windtunnel-emulator" in words
+    assert "1 more agent is not drawn." in words
+    assert "3 agents on windtunnel-emulator" in checked(page.of_run(run))
+    step = StepRuns(name="base", runs={0: read(runs["small"])})
+    html = page.of_experiments([assess([step], [parse("output_tokens_per_s")], name="x")], {})
+    assert "base: 1 run</summary>" in html
