@@ -19,10 +19,10 @@ OWN_WORDS = {
     "slo": "Service level to be met (default: ttft_s.p90<3,tpot_s.p90<0.05).",
     "out": "Folder with a run for each number that is tried; goes on with it (default: a new one in ./runs).",
     "as_json": "Print the answer as JSON.",
+    "virtual": "As always here with the emulator: on the virtual clock. Other engines are refused.",
+    "no_text": "As always here: what the models write is not kept.",
 }
 """Flags of a run that mean something else here."""
-NOT_HERE = ("virtual", "no_text")
-"""Decided by the engine; never kept."""
 
 if TYPE_CHECKING:
     from windtunnel.simulator.experiments.capacity import Capacity
@@ -58,7 +58,6 @@ def _in_own_words(command: click.Command) -> None:
     for option in command.params:
         if isinstance(option, click.Option):
             option.help = OWN_WORDS.get(option.name or "", option.help)
-            option.hidden |= option.name in NOT_HERE
 
 
 _in_own_words(capacity)
@@ -74,14 +73,18 @@ def _search(config: Any, *, most: int, repeats: int, resolution: float, emulate:
     from windtunnel.simulator.experiments.plan import Step, is_emulated
     from windtunnel.simulator.results.searched import PLAN_FILE
     from windtunnel.simulator.run.viewer import say
+    from windtunnel.traces.errors import UsageError
     from windtunnel.traces.sources import load
 
     loaded = load(config.traces)
     command = None if config.target else config.engine or "emulator"
     step = Step(name="engine", command=command, target=config.target)
     virtual = command is not None and is_emulated(command)
+    if config.virtual and not virtual:
+        raise UsageError('--virtual asks the emulator in this process: give --engine "emulator ..." or leave it out')
     folder = Path(config.out) if config.out else _new_folder()
-    workload = replace(config, target=None, engine=None, out=None)
+    # The clock is the engine's: said or not, it is the same question.
+    workload = replace(config, target=None, engine=None, out=None, virtual=False)
 
     async def main() -> "Capacity":
         first = config.agents

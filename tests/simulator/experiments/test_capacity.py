@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -100,10 +101,34 @@ def test_its_help_speaks_of_the_search_and_not_of_one_run():
     assert "Where the search begins." in said
     assert "--slo EXPR Service level to be met (default: ttft_s.p90<3,tpot_s.p90<0.05)." in said
     assert "Print the answer as JSON." in said
-    for words in ("Print summary.json", "Sessions that run side by side", "Run folder", "--virtual", "--no-text"):
+    assert "--virtual As always here with the emulator: on the virtual clock. Other engines are refused." in said
+    assert "--no-text As always here: what the models write is not kept." in said
+    for words in ("Print summary.json", "Sessions that run side by side", "Run folder"):
         assert words not in said
     assert cap.DEFAULT_SLO in said
     assert "Print summary.json" in " ".join(CliRunner().invoke(run, ["--help"]).output.split())
+
+
+def test_each_flag_that_it_takes_stands_in_its_help():
+    said = CliRunner().invoke(capacity, ["--help"]).output
+    missing = [p.opts[0] for p in capacity.params if isinstance(p, click.Option) and p.opts[0] not in said.split()]
+    assert missing == []
+
+
+def test_virtual_is_the_same_question_and_another_engine_is_refused(tmp_path):
+    folder = tmp_path / "o"
+    words = ["--shape", "1000x20", "--duration", "2", "--ramp", "0", "--pace", "none", "--repeats", "1", "--most", "1"]
+    words += ["--engine", ENGINE, "--agents", "1", "--out", str(folder), "--json"]
+    for more in ([], ["--virtual"]):
+        ran = CliRunner().invoke(capacity, [*words, *more])
+        assert (ran.exit_code, ran.exception) == (0, None)
+        assert json.loads(ran.stdout)["agents"] == 1
+    assert json.loads((folder / "capacity.json").read_text())["workload"]["virtual"] is False
+    for other in (["--engine", "vllm serve x --port {port}"], ["--target", "http://127.0.0.1:9"]):
+        ran = CliRunner().invoke(capacity, ["--shape", "10x2", *other, "--virtual", "--out", str(tmp_path / "other")])
+        assert isinstance(ran.exception, UsageError)
+        assert "--virtual" in str(ran.exception)
+    assert not (tmp_path / "other").exists()
 
 
 def test_the_command_prints_the_contracts_json(tmp_path):
