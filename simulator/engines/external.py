@@ -7,6 +7,7 @@ import aiohttp
 
 from windtunnel.simulator.engines import probe
 from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, list_models, root_of
+from windtunnel.simulator.engines.settings import count
 
 LENGTHS = ("max_model_len", "context_length", "context_window", "max_context_length")
 """Names under which servers put a model's length into `/v1/models`."""
@@ -41,4 +42,4 @@ def _length(entry: Mapping[str, Any]) -> int | None:
     meta = entry.get("meta")
     found = [entry.get(name) for name in LENGTHS]
     found.append(meta.get("n_ctx") if isinstance(meta, dict) else None)
-    return next((value for value in found if isinstance(value, int) and value > 0), None)
+    return next((value for told in found if (value := count(told)) is not None), None)

@@ -15,7 +15,7 @@ import msgspec
 
 from windtunnel.simulator.engines import probe
 from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
-from windtunnel.simulator.engines.settings import dotted, integer
+from windtunnel.simulator.engines.settings import count, dotted, integer
 
 METRICS: Mapping[str, str] = {
     "llamacpp:requests_processing": "running",
@@ -53,7 +53,7 @@ class LlamaCpp:
         page = await fetch(session, root + self.metrics_path)
         # Some builds take `ignore_eos` and go on to stop: only the output shows.
         seen = await probe.capabilities(session, root, entry["id"], known=False)
-        slots, context = integer(props.get("total_slots")), _context(entry, props)
+        slots, context = count(props.get("total_slots")), _context(entry, props)
         build = props.get("build_info")
         return Resolved(
             name=self.name,
@@ -80,7 +80,7 @@ class LlamaCpp:
 
     async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:
         root = root_of(base_url)
-        slots = integer((await fetch(session, f"{root}/props")).record().get("total_slots"))
+        slots = count((await fetch(session, f"{root}/props")).record().get("total_slots"))
         if slots is None:
             return False, f"{root} does not say how many slots it has"
         for slot in range(slots):
@@ -111,8 +111,8 @@ class LlamaCpp:
 def _context(entry: Mapping[str, Any], props: Mapping[str, Any]) -> int | None:
     """Tokens of one slot."""
     meta, settings = entry.get("meta"), props.get("default_generation_settings")
-    told = integer(meta.get("n_ctx")) if isinstance(meta, dict) else None
-    return told or (integer(settings.get("n_ctx")) if isinstance(settings, dict) else None)
+    told = count(meta.get("n_ctx")) if isinstance(meta, dict) else None
+    return told or (count(settings.get("n_ctx")) if isinstance(settings, dict) else None)
 
 
 def _prompt() -> str:

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from windtunnel.simulator.engines.settings import count
+
 
 def gauge(page: bytes, name: str) -> float | None:
     """The first value of a metric; None where the page has none."""
@@ -21,14 +23,18 @@ def labels(page: bytes, name: str, without: Iterable[str] = ()) -> dict[str, str
 
 
 def whole(value: float | None) -> int | None:
-    """A gauge that counts something; zero means that it is not known yet."""
-    return int(value) if value else None
+    """A gauge that counts something; zero means that it is not known yet, and so does what is no count."""
+    return count(value)
 
 
 def _samples(page: bytes, name: str) -> Iterable[tuple[dict[str, str], float]]:
     begin = name.encode()
     lines = [line for line in page.split(b"\n") if line.startswith(begin) and line[len(begin) :][:1] in (b"{", b" ")]
     for line in lines:
-        for family in text_string_to_metric_families(line.decode("utf-8", "replace") + "\n"):
+        try:
+            families = list(text_string_to_metric_families(line.decode("utf-8", "replace") + "\n"))
+        except (ValueError, IndexError):  # a damaged line says nothing
+            continue
+        for family in families:
             for sample in family.samples:
                 yield sample.labels, sample.value

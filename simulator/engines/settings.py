@@ -3,6 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
+MOST = 10**15
+"""No count of tokens or blocks is larger."""
+
 
 def dotted(section: str, settings: Mapping[str, Any], without: Collection[str]) -> dict[str, Any]:
     """`section.name` -> value, sorted, nested ones too; null and empty ones and names with a part of `without` go."""
@@ -21,11 +24,18 @@ def dotted(section: str, settings: Mapping[str, Any], without: Collection[str]) 
 
 
 def integer(value: Any) -> int | None:
-    """A number that a server told as a number or as text; None for anything else."""
+    """A number that a server told as a number or as text; None for anything else, and for one beyond all counts."""
     try:
-        return int(value)
-    except (TypeError, ValueError):
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if abs(number) <= MOST and not isinstance(value, bool) else None
+
+
+def count(value: Any) -> int | None:
+    """The same of what there is at least one of: a server that tells 0, or less, does not know."""
+    number = integer(value)
+    return number if number is not None and number > 0 else None
 
 
 def flag(value: Any) -> bool | None:

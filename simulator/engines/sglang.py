@@ -10,7 +10,7 @@ import msgspec
 
 from windtunnel.simulator.engines import pages, probe
 from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
-from windtunnel.simulator.engines.settings import dotted, flag, integer
+from windtunnel.simulator.engines.settings import count, dotted, flag
 
 METRICS: Mapping[str, str] = {
     "sglang:num_running_reqs": "running",
@@ -74,8 +74,8 @@ class Sglang:
         info = await _info(session, root)
         page = await fetch(session, root + self.metrics_path)
         seen = await probe.capabilities(session, root, entry["id"], known=True)
-        size = integer(info.get("page_size")) or pages.whole(pages.gauge(page.body, "sglang:page_size"))
-        tokens = integer(info.get("max_total_num_tokens"))
+        size = count(info.get("page_size")) or pages.whole(pages.gauge(page.body, "sglang:page_size"))
+        tokens = count(info.get("max_total_num_tokens"))
         tokens = tokens or pages.whole(pages.gauge(page.body, "sglang:max_total_num_tokens"))
         off = flag(info.get("disable_radix_cache"))
         method, drafted = _speculation(info)
@@ -84,7 +84,7 @@ class Sglang:
             version=info["version"] if isinstance(info.get("version"), str) else None,
             model=entry["id"],
             models=tuple(m["id"] for m in models),
-            max_model_len=integer(entry.get("max_model_len")),
+            max_model_len=count(entry.get("max_model_len")),
             block_size=size,
             kv_tokens=tokens,
             num_blocks=tokens // size if tokens and size else None,
@@ -129,6 +129,6 @@ def _speculation(info: Mapping[str, Any]) -> tuple[str | None, int | None]:
     method = info.get("speculative_algorithm")
     if not isinstance(method, str):
         return None, None
-    nodes, steps = integer(info.get("speculative_num_draft_tokens")), integer(info.get("speculative_num_steps"))
-    chain = (integer(info.get("speculative_eagle_topk")) or 1) == 1
+    nodes, steps = count(info.get("speculative_num_draft_tokens")), count(info.get("speculative_num_steps"))
+    chain = (count(info.get("speculative_eagle_topk")) or 1) == 1
     return method.lower(), steps if chain and steps else (nodes - 1 if nodes else None)

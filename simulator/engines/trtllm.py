@@ -12,7 +12,7 @@ import msgspec
 
 from windtunnel.simulator.engines import pages, probe
 from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
-from windtunnel.simulator.engines.settings import flag, integer
+from windtunnel.simulator.engines.settings import count, flag
 
 METRICS: Mapping[str, str] = {
     "trtllm_num_requests_running": "running",
@@ -52,20 +52,20 @@ class TrtLlm:
         page = answer.body if answer.status == 200 else b""
         told = {name: pages.labels(page, f"trtllm_{name}_info", COMMON_LABELS) for name in INFO}
         cache, drafting = told["kv_cache_config"], told["speculative_config"]
-        size = pages.whole(pages.gauge(page, "trtllm_kv_cache_tokens_per_block")) or integer(cache.get("page_size"))
+        size = pages.whole(pages.gauge(page, "trtllm_kv_cache_tokens_per_block")) or count(cache.get("page_size"))
         blocks = pages.whole(pages.gauge(page, "trtllm_kv_cache_max_blocks"))
         return Resolved(
             name=self.name,
             version=version if isinstance(version, str) else None,
             model=entry["id"],
             models=tuple(m["id"] for m in models),
-            max_model_len=integer(entry.get("max_model_len")),
+            max_model_len=count(entry.get("max_model_len")),
             block_size=size,
             kv_tokens=blocks * size if blocks and size else None,
             num_blocks=blocks,
             prefix_caching=flag(cache.get("enable_block_reuse")),
             speculation=drafting.get("method"),
-            speculative_tokens=integer(drafting.get("num_speculative_tokens")),
+            speculative_tokens=count(drafting.get("num_speculative_tokens")),
             flags=dict(sorted((f"{name}.{k}", v) for name, found in told.items() for k, v in found.items())),
             capabilities=msgspec.structs.replace(seen, reset=False, metrics=b"trtllm_" in page),
         )

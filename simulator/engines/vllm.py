@@ -7,6 +7,7 @@ import msgspec
 
 from windtunnel.simulator.engines import probe
 from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.settings import count
 
 if TYPE_CHECKING:
     import aiohttp
@@ -66,7 +67,8 @@ class Vllm:
         config = info.get("vllm_config") if isinstance(info.get("vllm_config"), dict) else None
         page = await fetch(session, f"{root}/metrics")
         labels = cache_labels(page.body) if page.status == 200 else {}
-        cache: dict[str, Any] = dict(config["cache_config"]) if config and "cache_config" in config else dict(labels)
+        told = config.get("cache_config") if config else None
+        cache: dict[str, Any] = dict(told) if isinstance(told, dict) else dict(labels)
         found = await probe.capabilities(session, root, entry["id"], known=True)
         seen = msgspec.structs.replace(
             found,
@@ -74,8 +76,8 @@ class Vllm:
             metrics=page.status == 200 and b"vllm:" in page.body,
             server_info=config is not None,
         )
-        kv_tokens, blocks = _int(cache.get("kv_cache_size_tokens")), _int(cache.get("num_gpu_blocks"))
-        size = _int(cache.get("block_size"))
+        kv_tokens, blocks = count(cache.get("kv_cache_size_tokens")), count(cache.get("num_gpu_blocks"))
+        size = count(cache.get("block_size"))
         if kv_tokens is None and blocks and size:
             kv_tokens = blocks * size
         return Resolved(
@@ -83,7 +85,7 @@ class Vllm:
             version=version if isinstance(version, str) else None,
             model=entry["id"],
             models=tuple(m["id"] for m in models),
-            max_model_len=_int(entry.get("max_model_len")),
+            max_model_len=count(entry.get("max_model_len")),
             block_size=match_unit(cache),
             kv_tokens=kv_tokens,
             num_blocks=blocks,
@@ -109,7 +111,7 @@ class Vllm:
 def match_unit(cache: Mapping[str, Any]) -> int | None:
     """Tokens a prefix-cache hit is a multiple of: what hybrid models align to, else the block."""
     for name in ("cache_hit_alignment_tokens", "effective_attention_block_size", "block_size"):
-        value = _int(cache.get(name))
+        value = count(cache.get(name))
         if value:
             return value
     return None
@@ -120,7 +122,7 @@ def speculation(config: Mapping[str, Any] | None) -> tuple[str | None, int | Non
     told = config.get("speculative_config") if config else None
     if not isinstance(told, dict):
         return None, None
-    method, tokens = told.get("method"), _int(told.get("num_speculative_tokens"))
+    method, tokens = told.get("method"), count(told.get("num_speculative_tokens"))
     return (method if isinstance(method, str) else None), tokens
 
 
@@ -131,7 +133,11 @@ def cache_labels(page: bytes) -> dict[str, str]:
     lines = [line for line in page.split(b"\n") if line.startswith(b"vllm:cache_config_info{")]
     if not lines:
         return {}
-    for family in text_string_to_metric_families(lines[0].decode("utf-8", "replace") + "\n"):
+    try:
+        families = list(text_string_to_metric_families(lines[0].decode("utf-8", "replace") + "\n"))
+    except (ValueError, IndexError):  # a damaged line says nothing
+        return {}
+    for family in families:
         for sample in family.samples:
             return {k: v for k, v in sample.labels.items() if v != "None" and k not in ("engine", "model_name")}
     return {}
@@ -156,13 +162,6 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 def _differs(name: str) -> bool:
     last = name.rsplit(".", 1)[-1]
     return any(part in last for part in DIFFERS)
-
-
-def _int(value: Any) -> int | None:
-    try:
-        return int(value)
-    except (TypeError, ValueError):
-        return None
 
 
 def _bool(value: Any) -> bool | None:

@@ -4,13 +4,17 @@ import asyncio
 
 import aiohttp
 import pytest
+from aiohttp import web
 
-from windtunnel.simulator.engines.base import detect, fetch, root_of
+from windtunnel.simulator.engines import pages
+from windtunnel.simulator.engines.base import Resolved, detect, fetch, root_of
 from windtunnel.simulator.engines.emulator import Emulator
 from windtunnel.simulator.engines.external import External
 from windtunnel.simulator.engines.launch import free_port
 from windtunnel.simulator.engines.vllm import Vllm, match_unit
 from windtunnel.traces.errors import EngineError, UsageError
+
+from ..conftest import FakeEngine  # noqa: TID252 -- tests are no package
 
 
 @pytest.mark.parametrize(
@@ -154,6 +158,56 @@ def test_hybrid_models_match_in_larger_units_than_a_block():
     )
     assert match_unit({"block_size": "128", "cache_hit_alignment_tokens": None}) == 128
     assert match_unit({}) is None
+
+
+PAGE = "vllm:num_requests_running 0\n%s\n"
+
+
+def answering(text):
+    async def answer(*_):
+        return web.Response(text=text)
+
+    return answer
+
+
+@pytest.mark.parametrize("size", ["-16", "0", "\x1b[31m", "nan", "1e999", "9" * 40])
+async def test_settings_that_cannot_be_are_not_reported(fake_engine, monkeypatch, size):
+    told = f'vllm:cache_config_info{{block_size="{size}",num_gpu_blocks="{size}",enable_prefix_caching="x"}} 1'
+    monkeypatch.setattr(FakeEngine, "_metrics", answering(PAGE % told))
+    session, url, _ = await fake_engine(dev_mode=False, models=[{"id": "tiny", "max_model_len": -1}])
+    found = await (await detect(url, session)).probe(session, url)
+    assert isinstance(found, Resolved)
+    assert (found.name, found.block_size, found.num_blocks, found.kv_tokens) == ("vllm", None, None, None)
+    assert (found.max_model_len, found.prefix_caching, found.capabilities.metrics) == (None, None, True)
+
+
+@pytest.mark.parametrize("line", ["vllm:cache_config_info{", 'vllm:cache_config_info{block_size="16"} one'])
+async def test_a_damaged_line_of_settings_says_nothing(fake_engine, monkeypatch, line):
+    monkeypatch.setattr(FakeEngine, "_metrics", answering(PAGE % line))
+    session, url, _ = await fake_engine(dev_mode=False)
+    found = await (await detect(url, session)).probe(session, url)
+    assert (found.block_size, found.max_model_len, found.flags) == (None, 4096, {})
+
+
+async def test_resolved_settings_that_cannot_be_are_not_reported_either(fake_engine):
+    session, url, _ = await fake_engine(cache={"block_size": True, "num_gpu_blocks": 1e300})
+    found = await (await detect(url, session)).probe(session, url)
+    assert (found.block_size, found.num_blocks, found.capabilities.server_info) == (None, None, True)
+    session, url, _ = await fake_engine(cache=[1])
+    assert (await (await detect(url, session)).probe(session, url)).block_size == 128
+
+
+@pytest.mark.parametrize("length", [0, -1, True, "lots", 1e308, 10**30])
+async def test_a_length_that_no_model_has_is_not_reported(fake_engine, length):
+    session, url, _ = await fake_engine(version=None, metrics=False, models=[{"id": "m", "max_model_len": length}])
+    assert (await External().probe(session, url)).max_model_len is None
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "0", "1e300", "x"])
+def test_a_gauge_that_is_no_count_is_not_reported(value):
+    page = f'other 1\nsglang:page_size{{a="b"}} {value}\n'.encode()
+    assert pages.whole(pages.gauge(page, "sglang:page_size")) is None
+    assert pages.whole(pages.gauge(page.replace(value.encode(), b"64.0"), "sglang:page_size")) == 64
 
 
 async def test_a_connection_that_was_kept_and_then_closed_is_opened_anew():
