@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.simulator.diagnose import Diagnosis, diagnose
+from windtunnel.simulator.engines.command import files_of, split
 from windtunnel.simulator.experiments.claim import mark, set_aside
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
@@ -137,7 +138,9 @@ def _said(summary: Summary, reading: Reading) -> str:
 def claim(folder: Path, workload: RunConfig, step: Step) -> None:
     """Make the folder, or go on in it; UsageError where other work was done there."""
     config = replace(workload, agents=1, seed=0, out=None).as_json()
-    work = {"workload": config, "command": step.command, "target": step.target}
+    work: dict[str, object] = {"workload": config, "command": step.command, "target": step.target}
+    if step.command is not None and (settings := files_of(split(step.command)[1])):
+        work["settings"] = settings
     digest = blake2b(msgspec.json.encode(work, order="sorted"), digest_size=4).hexdigest()
     if not mark(folder / PLAN_FILE, {"work": digest, **work}, by="work", says=(ANSWER_FILE,)):
         raise UsageError(f"{folder} holds runs of another engine, workload or level; give --out another folder")

@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.engines.command import files_of, split
 from windtunnel.simulator.experiments import claim, runs
 from windtunnel.simulator.experiments import metrics as named
 from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess, told
@@ -254,9 +255,14 @@ class Experiment:
 
 
 def fingerprint(plan: Plan) -> str:
-    """8 hex digits of what an experiment does: changed budgets go on with the same folder, other work does not."""
+    """8 hex digits of what an experiment does: changed budgets go on with the same folder, other work does not.
+
+    Other work is also an engine whose profile, or another file of settings, holds something else.
+    """
     steps = [(step.name, step.command, step.target) for step in plan.steps]
-    data = msgspec.json.encode([plan.workload.as_json(), steps, plan.virtual], order="sorted")
+    settings = [files_of(split(step.command)[1]) for step in plan.steps if step.command is not None]
+    more = [settings] if any(settings) else []
+    data = msgspec.json.encode([plan.workload.as_json(), steps, plan.virtual, *more], order="sorted")
     return blake2b(data, digest_size=4).hexdigest()
 
 

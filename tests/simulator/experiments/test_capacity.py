@@ -252,6 +252,19 @@ def test_runs_that_never_became_steady_are_no_answer(tmp_path, made):
         answered(tmp_path, StandIn(made, lambda _: ("no_steady_state",), window_s=0.0))
 
 
+def test_a_search_is_not_gone_on_with_where_the_profile_was_changed(tmp_path):
+    profile = tmp_path / "mine.toml"
+    profile.write_text("step_ms = 1.0")
+    step, config = Step(name="engine", command=f"{ENGINE} --profile={profile}"), config_of(WORKLOAD)
+    cap.claim(tmp_path / "o", config, step)
+    (tmp_path / "o" / "agents-0001-seed-0").mkdir()
+    (tmp_path / "o" / "agents-0001-seed-0" / "run.json").write_text("{}")
+    cap.claim(tmp_path / "o", config, step)
+    profile.write_text("step_ms = 20.0")
+    with pytest.raises(UsageError, match="another engine, workload or level"):
+        cap.claim(tmp_path / "o", config, step)
+
+
 def test_a_folder_with_runs_of_another_level_is_refused(tmp_path):
     step = Step(name="engine", command=ENGINE)
     cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), step)

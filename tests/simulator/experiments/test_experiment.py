@@ -10,7 +10,7 @@ from windtunnel.simulator.experiments import experiment as ex
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.backends import Real
 from windtunnel.simulator.experiments.claim import held
-from windtunnel.simulator.experiments.experiment import Experiment
+from windtunnel.simulator.experiments.experiment import Experiment, default_folder
 from windtunnel.simulator.experiments.folders import group
 from windtunnel.simulator.experiments.plan import Plan, Step, load
 from windtunnel.simulator.results.summary_model import encode_summary
@@ -224,6 +224,20 @@ def test_a_folder_of_which_no_engine_started_is_another_plans_and_tells_nothing_
     assert [step.failed is None for step in ended.outcome.steps] == [True, True, False, True, True]
     with pytest.raises(UsageError, match="belongs to another plan"):
         Experiment.open(alone, tmp_path / "out", talk=print)
+
+
+def test_an_engine_whose_profile_was_changed_is_other_work(plan, made, tmp_path):
+    profile = tmp_path / "mine.toml"
+    profile.write_text("step_ms = 1.0")
+    fitted = msgspec.structs.replace(plan.steps[0], command=f"{plan.steps[0].command} --profile {profile}")
+    plan = msgspec.structs.replace(plan, steps=(fitted, *plan.steps[1:]))
+    conduct(plan, tmp_path / "out", StandIn(made))
+    Experiment.open(plan, tmp_path / "out", talk=print)
+    before = default_folder(plan)
+    profile.write_text("step_ms = 20.0")
+    assert default_folder(plan) != before
+    with pytest.raises(UsageError, match="belongs to another plan"):
+        Experiment.open(plan, tmp_path / "out", talk=print)
 
 
 def test_one_configuration_alone_gets_no_more_blocks_than_the_least(plan, made, tmp_path):
