@@ -107,7 +107,7 @@ def find(
         given[name] = given.get(name, 0.0) + share * parts.get("queue", 0.0)
     likely = dict(given)
     if samples and len(waited) >= OFTEN * len(samples) and "unknown" not in behind:
-        unknown = likely.pop("unknown")
+        unknown, likely["unknown"] = likely["unknown"], 0.0
         for name, share in behind.items():
             likely[name] += share * unknown
     left = [name for name in likely if name not in but and likely[name] > 0] or list(likely)
