@@ -40,6 +40,15 @@ class Refused(Struct, frozen=True, tag=True):
     reason: str
 
 
+class Broke(Struct, frozen=True, tag=True):
+    """From the writer, in the middle: it can write no more. What was written stays."""
+
+    reason: str
+    """The beginning of a sentence."""
+    calls: int
+    """Recorded until then, or known to have failed."""
+
+
 class Done(Struct, frozen=True, tag=True):
     """From the writer, last."""
 
@@ -50,4 +59,4 @@ class Done(Struct, frozen=True, tag=True):
 
 
 ToWriter = Begin | Opened | Arrived | Closed | End
-ToProxy = Began | Refused | Done
+ToProxy = Began | Refused | Broke | Done

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from windtunnel.agents.recorder.exchange import Exchange
 from windtunnel.agents.recorder.told import Arrived, Closed, How, Opened
-from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToProxy
+from windtunnel.simulator.record.frames import Began, Begin, Broke, Done, End, Refused, ToProxy
 from windtunnel.simulator.run.pipe import Pipe, start_process
 from windtunnel.traces.errors import RunError, UsageError
 
@@ -35,13 +35,19 @@ def _opened(exchange: Exchange, t: int, connection: int) -> Opened:
 class WriterLink:
     """A `Listener`. A writer that died leaves the agent undisturbed: bytes go on, nothing is recorded any more."""
 
-    def __init__(self) -> None:
+    def __init__(self, broke: Callable[[str], None] = lambda _: None) -> None:
+        """`broke` gets the reason when nothing is recorded any more, once and at once."""
+        self._broke = broke
+        self._ended = 0
+        """Calls that the proxy has seen the end of."""
+        self._recorded: int | None = None
+        """Of these, when the writer could write no more."""
         self._live: dict[int, Exchange] = {}
         self._untold: list[tuple[Callable[[], Struct], list[bytes]]] = []
         self._soon: asyncio.TimerHandle | None = None
         self.pipe: Pipe[ToProxy] = Pipe(ToProxy, self._got, self._hung_up)
-        self.lost = False
-        """The writer has gone before it was told to."""
+        self.lost: str | None = None
+        """Why nothing is recorded any more, where the writer has gone before it was told to."""
         self._first: asyncio.Future[ToProxy | None] = asyncio.get_running_loop().create_future()
         self._done: asyncio.Future[Done | None] = asyncio.get_running_loop().create_future()
         self._process: asyncio.subprocess.Process | None = None
@@ -59,6 +65,8 @@ class WriterLink:
             said = None
         if isinstance(said, Refused):
             raise UsageError(said.reason)
+        if isinstance(said, Broke):
+            raise RunError(said.reason)
         if not isinstance(said, Began):
             raise RunError("the process that writes the recording did not start: see its message above")
         return said.folder
@@ -77,6 +85,11 @@ class WriterLink:
             await self._process.wait()
         return done
 
+    @property
+    def missed(self) -> int | None:
+        """Calls that ended and were not recorded; None where the writer could not say how far it was."""
+        return None if self._recorded is None else max(0, self._ended - self._recorded)
+
     def opened(self, exchange: Exchange, t: int, connection: int) -> None:
         """Told in the loop's next turn, as the end is: uvloop sends what was written only when this one is over."""
         asyncio.get_running_loop().call_soon(self._opened, exchange, t, connection)
@@ -91,6 +104,7 @@ class WriterLink:
         self._untold.append((partial(_opened, exchange, t, connection), [exchange.body]))
 
     def _closed(self, exchange: Exchange, t: int, how: How, detail: str) -> None:
+        self._ended += 1
         self._parts(exchange)
         closed = Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail)
         self._untold.append((lambda: closed, []))
@@ -131,9 +145,19 @@ class WriterLink:
             self._first.set_result(message)
         elif isinstance(message, Done) and not self._done.done():
             self._done.set_result(message)
+        elif isinstance(message, Broke):
+            self._recorded = message.calls
+            self._lose(message.reason)
+            self.pipe.close()
+
+    def _lose(self, reason: str) -> None:
+        if self.lost is None:
+            self.lost = reason
+            self._broke(reason)
 
     def _hung_up(self) -> None:
-        self.lost = not self._done.done()
+        if self._first.done() and not self._done.done():
+            self._lose("the process that wrote the recording died")
         for waiting in (self._first, self._done):
             if not waiting.done():
                 waiting.set_result(None)

@@ -24,7 +24,7 @@ from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.viewer import say
 from windtunnel.traces.errors import UsageError
 
-INTERRUPTED = 130
+FAILED, INTERRUPTED = 1, 130
 PORT = 8484
 """Where agents with a config file find the proxy from one recording to the next."""
 HUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
@@ -33,7 +33,7 @@ FORWARDED = (signal.SIGINT, signal.SIGTERM, *HUP)
 
 
 def execute(upstream: str, out: Path | None, port: int | None, tag: str, command: tuple[str, ...]) -> int:
-    """Returns the agent's exit code; without one, 0 after an interrupt."""
+    """Returns the agent's exit code; without one, 0 after an interrupt. 1 instead of 0 where something is missing."""
     recording = Record(upstream, out, port, tag, command)
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(recording.main())
@@ -59,7 +59,7 @@ class Record:
         for number in FORWARDED:
             loop.add_signal_handler(number, self._signalled, number)
         await self._resolve()
-        link = WriterLink()
+        link = WriterLink(lambda reason: say(f"{reason}: nothing is recorded any more, the agents go on"))
         proxy = Proxy(self._target, link)
         begin = self._begin()
         await self._listen(proxy)  # before there is a folder: a port that is taken leaves nothing behind
@@ -79,8 +79,9 @@ class Record:
                 await parts
             done = await link.end(failed=not came)
         if done is None:
-            say(f"the process that wrote the recording died: see {folder}/recorder.log")
-        elif not self._command:
+            say(missing(link, folder))
+            return code or FAILED
+        if not self._command:
             say(told(done, folder))
         return code
 
@@ -147,6 +148,12 @@ class Record:
 def told(done: Done, folder: str) -> str:
     failed = f"; {count(done.failed, 'further call')} failed" if done.failed else ""
     return f"recorded {count(done.calls, 'call')} of {count(done.sessions, 'session')} in {folder}{failed}"
+
+
+def missing(link: WriterLink, folder: str) -> str:
+    """What the end of a recording says that could not be written to its end."""
+    missed = "calls are missing" if link.missed is None else f"{count(link.missed, 'call')} not recorded"
+    return f"{missed}: {link.lost or 'the process that wrote the recording did not end'}; the others are in {folder}"
 
 
 def _in_front() -> bool:

@@ -24,7 +24,7 @@ from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
 from windtunnel.simulator.record.again import KIND, set_aside, undo
-from windtunnel.simulator.record.frames import Began, Begin, Done, End, Refused, ToWriter
+from windtunnel.simulator.record.frames import Began, Begin, Broke, Done, End, Refused, ToWriter
 from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.run.loop import loop_factory
@@ -68,6 +68,8 @@ class Recording:
         self.pipe: Pipe[ToWriter] = Pipe(ToWriter, self._got, self._hung_up)
         self._over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         """True when the recording was ended, False when the proxy went away."""
+        self._broken: str | None = None
+        """Why nothing more can be written."""
         self._failed = False
         """Ended because it did not come to be."""
         self._earlier: Path | None = None
@@ -83,6 +85,16 @@ class Recording:
 
     async def serve(self) -> None:
         whole = await self._over
+        try:
+            await self._finish(whole)
+        except (WindtunnelError, OSError) as error:
+            self._break(error)
+        if self._broken is not None and self._writer is not None:
+            with contextlib.suppress(WindtunnelError, OSError):  # what there is room for
+                self._writer.close()
+        await asyncio.wait({self._gone}, timeout=LEAVE_S)
+
+    async def _finish(self, whole: bool) -> None:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
@@ -93,13 +105,12 @@ class Recording:
             self._writer.close()
             undo(self._writer.path, self._earlier, LOG)
             self.pipe.send(Done(0, 0, 0))
-            await asyncio.wait({self._gone}, timeout=LEAVE_S)
             return
         if self._begin is not None:
             self._writer.write_run(self._describe(self._begin))
         now = self._now()
         self._writer.emit(ev.Phase(t=now, phase="done"))
-        reason = None if whole else "the proxy was killed"
+        reason = self._broken or (None if whole else "the proxy was killed")
         self._writer.emit(ev.RunEnd(t=now, status="completed" if whole else "interrupted", reason=reason))
         self._writer.flush()
         self._writer.write_summary(recompute(self._writer.path))
@@ -107,8 +118,8 @@ class Recording:
         log = self._writer.path / LOG
         if log.exists() and not log.stat().st_size:
             log.unlink()
-        self.pipe.send(Done(self._recorder.sessions, self._recorder.calls, self._sink.failed))
-        await asyncio.wait({self._gone}, timeout=LEAVE_S)
+        if self._broken is None:
+            self.pipe.send(Done(self._recorder.sessions, self._recorder.calls, self._sink.failed))
 
     def _hung_up(self) -> None:
         if not self._over.done():
@@ -120,10 +131,25 @@ class Recording:
         try:
             self._take(message, body)
         except (WindtunnelError, OSError) as error:
-            print(error, file=sys.stderr, flush=True)
-            self._hung_up()
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """A full disk ends the recording, and the proxy is told at once; the agent goes on without."""
+        if self._broken is not None:
+            return
+        cause = error if isinstance(error, OSError) else error.__cause__
+        where = "" if self._writer is None else f" to {self._writer.path}"
+        self._broken = f"cannot write{where} ({cause.strerror})" if isinstance(cause, OSError) else str(error)
+        with contextlib.suppress(OSError):  # the log lies on the same disk
+            print(self._broken, file=sys.stderr, flush=True)
+        calls = 0 if self._recorder is None else self._recorder.calls
+        self.pipe.send(Broke(self._broken, calls + (0 if self._sink is None else self._sink.failed)))
+        if not self._over.done():
+            self._over.set_result(False)
 
     def _take(self, message: ToWriter, body: bytes) -> None:
+        if self._broken is not None:
+            return
         match message:
             case Opened() if self._recorder is not None:
                 self._recorder.opened(message, body)
@@ -177,10 +203,8 @@ class Recording:
         self.pipe.send(Began(str(writer.path)))
 
     def _broke(self, task: asyncio.Task[None]) -> None:
-        """A full disk ends the recording; the agent goes on without."""
         if not task.cancelled() and (error := task.exception()) is not None:
-            print(error, file=sys.stderr, flush=True)
-            self._hung_up()
+            self._break(error)
 
     async def _beat(self, begin: Begin, writer: RunWriter, recorder: Recorder) -> None:
         """Progress four times a second, a sign of life and a scrape every second."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -293,3 +294,50 @@ def test_a_folder_that_holds_a_run_is_not_touched(server: str, tmp_path: Path) -
     assert result.returncode == 2
     assert "already holds a run" in result.stderr
     assert [p.name for p in tmp_path.iterdir()] == ["summary.json"]
+
+
+def small_files() -> None:
+    """As on a full disk: no file grows beyond 8 kB."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, 8_000))
+
+
+@pytest.mark.parametrize(("agents", "code"), [(0, 1), (5, 5)])
+def test_a_full_disk_is_told_at_once_and_counted(server: str, tmp_path: Path, agents: int, code: int) -> None:
+    out = tmp_path / "rec"
+    agent = AGENT.replace("question {n}", "{n * (100 if n < 'c' else 9000)}") + (
+        f"for n in 'abcdef': ask(n)\nimport time; time.sleep(0.5)\nprint('now', file=sys.stderr); sys.exit({agents})"
+    )
+    command = [sys.executable, "-c", agent]
+    result = record("--upstream", server, "--out", str(out), "--", *command, preexec_fn=small_files)
+    assert result.returncode == code
+    assert len(Server.asked) == 6  # the agent has not noticed
+    _, told, now, last = result.stderr.splitlines()
+    full = f"cannot write to {out} (File too large)"
+    assert told == f"{full}: nothing is recorded any more, the agents go on"
+    assert now == "now"
+    calls = sum(len(trace.calls) for trace in traces(out))
+    assert calls == 2
+    assert last == f"4 calls not recorded: {full}; the others are in {out}"
+    shown = subprocess.run(
+        [sys.executable, "-m", "windtunnel.simulator.cli", "view", "--json", str(out)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    # The third was on the screen when its trace did not fit.
+    assert (shown.returncode, json.loads(shown.stdout)["calls"]) == (0, 3)
+
+
+def test_a_writer_that_dies_is_told(server: str, tmp_path: Path) -> None:
+    out = tmp_path / "rec"
+    agent = (
+        "import json, os, signal, sys, time\n"
+        f"os.kill(json.load(open({str(out / 'run.json')!r}))['pid'], signal.SIGKILL); time.sleep(0.5)"
+    )
+    result = record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent)
+    assert result.returncode == 1
+    died = "the process that wrote the recording died"
+    assert result.stderr.splitlines()[1:] == [
+        f"{died}: nothing is recorded any more, the agents go on",
+        f"calls are missing: {died}; the others are in {out}",
+    ]
