@@ -42,6 +42,7 @@ def list_command(sources: Sequence[str], *, as_json: bool) -> int:
 
 def export_command(sources: Sequence[str], form: str, out: Path | None) -> int:
     """Write traces in another program's format: to `out`, a file or, where each session has its own, a folder."""
+    from windtunnel.simulator.results.text import count
     from windtunnel.traces.exporters import EXPORTERS, export
     from windtunnel.traces.sources import load
 
@@ -68,7 +69,7 @@ def export_command(sources: Sequence[str], form: str, out: Path | None) -> int:
         raise UsageError(
             f"{error.filename or out} cannot be written ({error.strerror}); choose another --out"
         ) from error
-    print(f"wrote {len(loaded.traces)} sessions to {out} as {form}", file=sys.stderr)
+    print(f"wrote {count(len(loaded.traces), 'session')} to {out} as {form}", file=sys.stderr)
     return 0
 
 

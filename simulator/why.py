@@ -12,6 +12,7 @@ import msgspec
 from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.misses import CacheReport, provided, read, settings
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.why_cache import filler, let_go
 from windtunnel.simulator.results.why_text import Paper, Row, misses, one_break, percent, rows, table, where_from
 from windtunnel.traces.breakers import Break, Report, find
@@ -180,7 +181,7 @@ def _run_lines(
             "vLLM tells with --enable-prompt-tokens-details.",
             "",
         )
-    head = f"{path}: {len(report.calls):,} calls, {report.total('prompt'):,} prompt tokens"
+    head = f"{path}: {count(len(report.calls), 'call')}, {report.total('prompt'):,} prompt tokens"
     unit = f", found in the cache by blocks of {report.unit} tokens" if report.unit > 1 else ""
     lines = [*paper.wrapped(head + unit, ""), "", *where_from(report, paper)]
     if report.unknown:

@@ -16,7 +16,7 @@ from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.summary import recompute
-from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.results.text import count, render_summary
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
 
@@ -97,7 +97,7 @@ def write_calls(folders: Sequence[Path], target: Path) -> str:
     except OSError as error:
         raise RunError(f"{target} cannot be written ({error.strerror}); give another file") from error
     damage = in_words(problems)
-    return f"{target}: {len(rows)} calls of {len(folders)} runs" + (f"; {damage}" if damage else "")
+    return f"{target}: {count(len(rows), 'call')} of {count(len(folders), 'run')}" + (f"; {damage}" if damage else "")
 
 
 def call_rows(folder: Path, problems: list[Problem] | None = None) -> Iterator[dict[str, Any]]:

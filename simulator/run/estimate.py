@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from windtunnel.agents.plan import Plan, Planner, completion_tokens, make_plan
 from windtunnel.agents.policy import usual_times
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.deck import Deck, seeded
 from windtunnel.traces.model import Trace
@@ -110,11 +111,11 @@ def estimate(traces: Sequence[Trace], config: RunConfig) -> str:
         turns = [seconds_per_call(traces, config, speed) for speed in (FAST, SLOW)]
         if config.calls is not None:
             calls = max(1.0, config.calls / config.agents)
-            what = f"{config.calls} calls"
+            what = count(config.calls, "call")
         else:
             each = statistics.fmean([len(t.calls) for t in traces]) * (0.5 if config.start == "spread" else 1.0)
             calls = max(1.0, (config.sessions or 1) / config.agents) * each
-            what = f"{config.sessions} sessions"
+            what = count(config.sessions or 1, "session")
         cold = [cold_s(found, config, speed) for speed in (FAST, SLOW)]
         total = [c + calls * turn for c, turn in zip(cold, turns, strict=True)]
         parts = what

@@ -18,6 +18,7 @@ from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, R
 from windtunnel.agents.rendering import Rendering
 from windtunnel.simulator.engines.base import Resolved
 from windtunnel.simulator.engines.patience import patiently
+from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, refine
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.link import Link
@@ -100,7 +101,7 @@ class Preparation(Struct, frozen=True):
             (self.counts.filtered, "left out"),
         )
         parts = [f"{count} {what} for a context of {self.max_context:,} tokens" for count, what in done if count]
-        return ", ".join([f"{len(self.traces)} sessions to draw from", *parts])
+        return ", ".join([f"{count(len(self.traces), 'session')} to draw from", *parts])
 
     def describe(self, paths: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The part of run.json that says what was replayed; `paths` are the traces' files by trace id."""
@@ -211,7 +212,7 @@ async def _prepared(
         progress=lambda done, total: seldom(f"counted {done / 1e6:.1f} of {total / 1e6:.1f} MB of recorded text"),
     )
     options = _options(config, route, resolved, isolation)
-    talk(f"preparing {len(fitted)} sessions")
+    talk(f"preparing {count(len(fitted), 'session')}")
     prepared: list[Prepared] = []
     proven: dict[str, int] = {}
     changed = 0
@@ -219,7 +220,7 @@ async def _prepared(
     with uncollected():
         for number, (original, trace) in enumerate(fitted):
             result = await prove.trace(trace)
-            seldom(f"prepared {number + 1} of {len(fitted)} sessions")
+            seldom(f"prepared {number + 1} of {count(len(fitted), 'session')}")
             if result is not None:
                 prepared.append(result[0])
                 proven[trace.header.id] = result[1]
