@@ -30,6 +30,13 @@ class Response:
     async def read(self) -> bytes:
         return self._body
 
+    @property
+    def content(self) -> "Response":
+        return self
+
+    async def iter_any(self) -> AsyncIterator[bytes]:
+        yield self._body
+
 
 class Door:
     def __init__(self, settings: Settings, core: Core, template: Renderer, tokenizer: Vocabulary) -> None:
