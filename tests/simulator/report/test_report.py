@@ -241,7 +241,7 @@ def test_a_flag_is_never_broken_and_json_only_after_its_commas(runs):
 def test_calls_as_csv_and_json(runs, tmp_path):
     summary = json.loads((runs["small"] / "summary.json").read_text())
     said = write_calls([runs["small"]], tmp_path / "c.csv")
-    assert f"{summary['calls']} calls of 1 runs" in said
+    assert f"{summary['calls']} calls of 1 run" in said
     with (tmp_path / "c.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == summary["calls"]
