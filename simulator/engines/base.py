@@ -4,6 +4,7 @@ Everything here talks plain HTTP to the root of a server. Trouble that a user ca
 such model, a key is wanted) is an EngineError of one sentence with the URL in it.
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -11,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.client import parse_target
-from windtunnel.simulator.engines.patience import waiting
+from windtunnel.simulator.engines.patience import leave_out, leaves_out, waiting
+from windtunnel.simulator.engines.unanswered import unreachable
 from windtunnel.traces.errors import EngineError
 
 if TYPE_CHECKING:
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 ANSWER_S = 120.0
 """A probe waits at most this long: a busy engine queues even a one-token request."""
+METRICS_S = 10.0
+"""A metrics page is made at once by an engine that has one, however busy it is."""
+MOST_BYTES = 1 << 28
+"""Of one answer: what is longer has no end."""
+
+
+BOM = b"\xef\xbb\xbf"
+NAME = 80
+"""Characters of a model's name in a message."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -127,9 +138,21 @@ class Answer(Struct, frozen=True):
     def json(self) -> Any:
         """The decoded body; None where it is no JSON."""
         try:
-            return msgspec.json.decode(self.body)
+            return msgspec.json.decode(self.body.removeprefix(BOM))
         except (msgspec.DecodeError, RecursionError):
             return None
+
+    def damage(self) -> str | None:
+        """What is wrong with a body that begins as JSON does; None for a good one, and for what is something else."""
+        body = self.body.removeprefix(BOM).lstrip()
+        try:
+            if body.startswith((b"{", b"[")):
+                msgspec.json.decode(body)
+        except msgspec.DecodeError as error:
+            return str(error).removeprefix("JSON is malformed: ")
+        except RecursionError:
+            return "nested too deep"
+        return None
 
     def record(self) -> dict[str, Any]:
         """The decoded body when it is an object with status 200, else an empty one."""
@@ -167,7 +190,7 @@ async def fetch(session: "aiohttp.ClientSession", url: str, body: Any = None, *,
 
     async def ask() -> Answer:
         async with session.request(verb, url, data=data, headers=headers) as response:
-            return Answer(response.status, await response.read())
+            return Answer(response.status, await _body(response, url))
 
     try:
         with waiting(url):
@@ -179,6 +202,34 @@ async def fetch(session: "aiohttp.ClientSession", url: str, body: Any = None, *,
                 return await ask()  # llama-server closes a kept connection without a word once a stream is over
     except _unanswered() as error:
         raise EngineError(unreachable(url, error)) from error
+
+
+async def _body(response: "aiohttp.ClientResponse", url: str) -> bytes:
+    parts, size = [], 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > MOST_BYTES:
+            raise EngineError(f"{url}: the answer has no end ({MOST_BYTES >> 20} MiB were read)")
+    return b"".join(parts)
+
+
+async def metrics_page(session: "aiohttp.ClientSession", url: str) -> Answer:
+    """The answer of a metrics page, with status 0 where none came: a run can do without. That is said once."""
+    nothing = Answer(0, b"")
+    if leaves_out(url):
+        return nothing
+    try:
+        async with asyncio.timeout(METRICS_S) as limit:
+            return await fetch(session, url)
+    except EngineError as error:
+        why = str(error).rstrip(".")
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        why = f"{url}: no whole answer in {METRICS_S:.0f} s"
+    leave_out(url, f"{why}; the engine's metrics count as not reported")
+    return nothing
 
 
 def _closed() -> tuple[type[Exception], ...]:
@@ -200,21 +251,6 @@ def _unanswered() -> tuple[type[Exception], ...]:
     return aiohttp.ClientError, TimeoutError, OSError, ValueError
 
 
-def unreachable(url: str, error: BaseException) -> str:
-    """One sentence for a request that got no answer."""
-    import aiohttp
-
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return f"{url}: the host name is not known; check the URL"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return f"{url}: the TLS handshake failed; check the certificate, or use http:// for a plain server"
-    if isinstance(error, TimeoutError):
-        return f"{url}: no answer in time; the server is stuck or still starting"
-    if isinstance(error, aiohttp.ClientConnectorError | ConnectionRefusedError):
-        return f"{url}: nothing listens there; start the server or correct the URL"
-    return f"{url}: no valid answer ({type(error).__name__}); is this an HTTP server?"
-
-
 async def list_models(session: "aiohttp.ClientSession", root: str) -> list[dict[str, Any]]:
     """The entries of `/v1/models`; an EngineError when the server has no such list."""
     url = f"{root}/v1/models"
@@ -223,6 +259,10 @@ async def list_models(session: "aiohttp.ClientSession", root: str) -> list[dict[
         raise EngineError(f"{url}: the server wants an API key: pass it as --api-key")
     data = answer.record().get("data")
     models = [m for m in data if isinstance(m, dict) and isinstance(m.get("id"), str)] if isinstance(data, list) else []
+    if answer.status == 200 and data == []:
+        raise EngineError(f"{url}: the server's list of models is empty; load one, or wait until it has loaded")
+    if answer.status == 200 and (damage := answer.damage()):
+        raise EngineError(f"{url}: the server's list of models is no valid JSON ({damage}); mend the server's answer")
     if not models:
         raise EngineError(f"{url}: no OpenAI-compatible server answers there (HTTP {answer.status}, no list of models)")
     return models
@@ -235,8 +275,14 @@ def choose_model(models: list[dict[str, Any]], wanted: str | None, root: str) ->
     for entry in models:
         if entry["id"] == wanted:
             return entry
-    names = ", ".join(str(m["id"]) for m in models[:8])
-    raise EngineError(f"{root} does not serve the model {wanted!r}; it serves {names}: pass one of these as --model")
+    names = ", ".join(_shown(m["id"]) for m in models[:8])
+    raise EngineError(
+        f"{root} does not serve the model {_shown(wanted)!r}; it serves {names}: pass one of these as --model"
+    )
+
+
+def _shown(name: str) -> str:
+    return name if len(name) <= NAME else f"{name[:NAME]}..."
 
 
 async def detect(base_url: str, session: "aiohttp.ClientSession") -> Adapter:
@@ -245,7 +291,7 @@ async def detect(base_url: str, session: "aiohttp.ClientSession") -> Adapter:
 
     root = root_of(base_url)
     version = (await fetch(session, f"{root}/version")).record().get("version")
-    page = await fetch(session, f"{root}/metrics")
+    page = await metrics_page(session, f"{root}/metrics")
     data = (await fetch(session, f"{root}/v1/models")).record().get("data")
     owners = [m.get("owned_by") for m in data if isinstance(m, dict)] if isinstance(data, list) else []
     seen = Seen(

@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines import pages, probe
-from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, list_models, metrics_page, root_of
 
 METRICS: Mapping[str, str] = {
     "dynamo_frontend_inflight_requests": "running",
@@ -40,7 +40,7 @@ class Dynamo:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
-        page = (await fetch(session, root + self.metrics_path)).body
+        page = (await metrics_page(session, root + self.metrics_path)).body
         told = {name: pages.whole(pages.gauge(page, f"dynamo_frontend_{name}")) for name in SETTINGS}
         blocks, size = told["model_total_kv_blocks"], told["model_kv_cache_block_size"]
         seen = await probe.capabilities(session, root, entry["id"], known=False)

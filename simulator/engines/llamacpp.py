@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines import probe
-from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, metrics_page, root_of
 from windtunnel.simulator.engines.settings import count, dotted, integer
 
 METRICS: Mapping[str, str] = {
@@ -50,7 +50,7 @@ class LlamaCpp:
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
         props = (await fetch(session, f"{root}/props")).record()
-        page = await fetch(session, root + self.metrics_path)
+        page = await metrics_page(session, root + self.metrics_path)
         # Some builds take `ignore_eos` and go on to stop: only the output shows.
         seen = await probe.capabilities(session, root, entry["id"], known=False)
         slots, context = count(props.get("total_slots")), _context(entry, props)

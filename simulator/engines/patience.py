@@ -23,6 +23,7 @@ class Patience:
         self._loop = asyncio.get_running_loop()
         self._open: dict[object, tuple[str, float]] = {}
         self._pause = QUIET_S
+        self._left_out: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
@@ -36,6 +37,14 @@ class Patience:
             yield
         finally:
             del self._open[key]
+
+    def leave_out(self, url: str, why: str) -> None:
+        """Say why, and do not ask this again."""
+        self._left_out.add(url)
+        self._talk(why)
+
+    def leaves_out(self, url: str) -> bool:
+        return url in self._left_out
 
     def close(self) -> None:
         if self._timer is not None:
@@ -61,6 +70,19 @@ def waiting(url: str) -> contextlib.AbstractContextManager[None]:
     """Says what is asked to the `patience` around it, if there is one."""
     patience = _patience.get()
     return contextlib.nullcontext() if patience is None else patience.waiting(url)
+
+
+def leaves_out(url: str) -> bool:
+    """Whether the `patience` around this was told to go on without an answer from there."""
+    patience = _patience.get()
+    return patience is not None and patience.leaves_out(url)
+
+
+def leave_out(url: str, why: str) -> None:
+    """Tells the `patience` around this, if there is one, that a question has no answer and why."""
+    patience = _patience.get()
+    if patience is not None:
+        patience.leave_out(url, why)
 
 
 @contextlib.asynccontextmanager

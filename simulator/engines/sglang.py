@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines import pages, probe
-from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, metrics_page, root_of
 from windtunnel.simulator.engines.settings import count, dotted, flag
 
 METRICS: Mapping[str, str] = {
@@ -72,7 +72,7 @@ class Sglang:
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
         info = await _info(session, root)
-        page = await fetch(session, root + self.metrics_path)
+        page = await metrics_page(session, root + self.metrics_path)
         seen = await probe.capabilities(session, root, entry["id"], known=True)
         size = count(info.get("page_size")) or pages.whole(pages.gauge(page.body, "sglang:page_size"))
         tokens = count(info.get("max_total_num_tokens"))

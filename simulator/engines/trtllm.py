@@ -11,7 +11,7 @@ import aiohttp
 import msgspec
 
 from windtunnel.simulator.engines import pages, probe
-from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, metrics_page, root_of
 from windtunnel.simulator.engines.settings import count, flag
 
 METRICS: Mapping[str, str] = {
@@ -48,7 +48,7 @@ class TrtLlm:
         version = (await fetch(session, f"{root}/version")).record().get("version")
         # Output lengths have to show: the field is taken by every backend and heeded by not every one.
         seen = await probe.capabilities(session, root, entry["id"], known=False, salts=True)
-        answer = await fetch(session, root + self.metrics_path)
+        answer = await metrics_page(session, root + self.metrics_path)
         page = answer.body if answer.status == 200 else b""
         told = {name: pages.labels(page, f"trtllm_{name}_info", COMMON_LABELS) for name in INFO}
         cache, drafting = told["kv_cache_config"], told["speculative_config"]

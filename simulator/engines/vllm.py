@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from windtunnel.simulator.engines import probe
-from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, root_of
+from windtunnel.simulator.engines.base import Resolved, Seen, choose_model, fetch, list_models, metrics_page, root_of
 from windtunnel.simulator.engines.settings import count
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Vllm:
         version = (await fetch(session, f"{root}/version")).record().get("version")
         info = (await fetch(session, f"{root}/server_info?config_format=json")).record()
         config = info.get("vllm_config") if isinstance(info.get("vllm_config"), dict) else None
-        page = await fetch(session, f"{root}/metrics")
+        page = await metrics_page(session, f"{root}/metrics")
         labels = cache_labels(page.body) if page.status == 200 else {}
         told = config.get("cache_config") if config else None
         cache: dict[str, Any] = dict(told) if isinstance(told, dict) else dict(labels)

@@ -146,9 +146,47 @@ async def test_a_server_that_wants_a_key(fake_engine):
 
 
 async def test_a_server_that_is_no_model_server(fake_engine):
-    session, url, _ = await fake_engine(models=[])
+    session, url, _ = await fake_engine(models=[{"object": "model"}])
     with pytest.raises(EngineError, match="no OpenAI-compatible server"):
         await External().probe(session, url)
+
+
+async def test_an_empty_list_of_models_is_told_as_one(fake_engine):
+    session, url, _ = await fake_engine(models=[])
+    with pytest.raises(EngineError) as error:
+        await External().probe(session, url)
+    said = "the server's list of models is empty; load one, or wait until it has loaded"
+    assert str(error.value) == f"{url}/v1/models: {said}"
+
+
+@pytest.mark.parametrize(
+    ("body", "damage"),
+    [
+        (b'{"data":[{"id":"m","max_model_len":NaN}]}', r"\(invalid character \(byte 35\)\); mend the server's answer$"),
+        (b'{"data":[{"id":"m"', r"is no valid JSON \(Input data was truncated\); mend"),
+        (b'{"data":' + b"[" * 100_000, r"is no valid JSON \(nested too deep\); mend"),
+        (b"<html>Hello</html>", "no OpenAI-compatible server answers there"),
+    ],
+)
+async def test_a_damaged_list_of_models_is_told_as_one(fake_engine, monkeypatch, body, damage):
+    monkeypatch.setattr(FakeEngine, "_models", answering(body.decode()))
+    session, url, _ = await fake_engine()
+    with pytest.raises(EngineError, match=damage):
+        await External().probe(session, url)
+
+
+async def test_a_byte_order_mark_before_a_list_of_models_is_no_damage(fake_engine, monkeypatch):
+    monkeypatch.setattr(FakeEngine, "_models", answering('\ufeff{"data":[{"id":"m"}]}'))
+    session, url, _ = await fake_engine()
+    assert (await External().probe(session, url)).model == "m"
+
+
+async def test_names_of_models_are_shortened_in_a_message(fake_engine):
+    session, url, _ = await fake_engine(models=[{"id": "q" * 200_000}])
+    with pytest.raises(EngineError) as error:
+        await External().probe(session, url, "w" * 100)
+    names = f"the model '{'w' * 80}...'; it serves {'q' * 80}...: pass one"
+    assert str(error.value) == f"{url} does not serve {names} of these as --model"
 
 
 def test_hybrid_models_match_in_larger_units_than_a_block():

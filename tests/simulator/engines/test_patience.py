@@ -1,6 +1,7 @@
 """What is waited for before a run is said, seldom enough, and has an end."""
 
 import asyncio
+import contextlib
 
 import aiohttp
 import pytest
@@ -8,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from windtunnel.agents.clock import VirtualClock
-from windtunnel.simulator.engines import patience
+from windtunnel.simulator.engines import base, patience
 from windtunnel.simulator.engines.base import fetch
 from windtunnel.simulator.engines.patience import patiently, waiting
 from windtunnel.simulator.engines.probe import capabilities
@@ -120,3 +121,66 @@ async def test_the_start_of_a_run_says_what_it_waits_for(deaf, monkeypatch, caps
     with pytest.raises(EngineError, match="not all questions"):
         await run._against(root, None, None)
     assert f"waiting for {root}/version: no answer for" in capsys.readouterr().err
+
+
+@pytest.fixture
+async def odd_metrics():
+    """A plain server but for its metrics page, which never begins, never ends, or is no answer: -> (session, root)."""
+    done, asked = asyncio.Event(), []
+
+    async def metrics(request):
+        asked.append(request.match_info["how"])
+        response = web.StreamResponse()
+        await response.prepare(request)
+        if request.match_info["how"] == "short":
+            response.headers["Content-Length"] = "1000"
+            request.transport.close()
+        elif request.match_info["how"] == "long":
+            with contextlib.suppress(ConnectionError):
+                while not done.is_set():
+                    await response.write(b"a 1\n" * 5000)
+        else:
+            await done.wait()
+        return response
+
+    async def models(_):
+        return web.json_response({"data": [{"id": "m", "max_model_len": 4096}]})
+
+    app = web.Application()
+    app.router.add_get("/{how}/metrics", metrics)
+    app.router.add_get("/{how}/v1/models", models)
+    server = TestServer(app)
+    await server.start_server()
+    async with aiohttp.ClientSession() as session:
+        yield session, str(server.make_url("")).rstrip("/"), asked
+    done.set()
+    await server.close()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("deaf", "no whole answer in 0 s"),
+        ("long", "the answer has no end (1 MiB were read)"),
+        ("short", "the answer ended before it was complete; the server, or a proxy in front of it, cut it off"),
+    ],
+)
+async def test_a_run_does_without_a_metrics_page_that_does_not_come(odd_metrics, monkeypatch, how, why):
+    session, server, asked = odd_metrics
+    monkeypatch.setattr(base, "METRICS_S", 0.3)
+    monkeypatch.setattr(base, "MOST_BYTES", 1 << 20)
+    root, told = f"{server}/{how}", []
+    async with patiently(told.append, root, 5.0):
+        adapter = await base.detect(root, session)
+        found = await adapter.probe(session, root)
+        again = await base.metrics_page(session, f"{root}/metrics")
+    assert (found.name, found.max_model_len, found.capabilities.metrics, again.status) == ("openai", 4096, False, 0)
+    assert told == [f"{root}/metrics: {why}; the engine's metrics count as not reported"]
+    assert asked == [how]
+
+
+async def test_only_the_metrics_may_fail_to_come(odd_metrics, monkeypatch):
+    session, server, _ = odd_metrics
+    monkeypatch.setattr(base, "MOST_BYTES", 1 << 20)
+    with pytest.raises(EngineError, match=rf"^{server}/long/metrics: the answer has no end \(1 MiB were read\)$"):
+        await fetch(session, f"{server}/long/metrics")
