@@ -5,7 +5,6 @@ either `ladder` (each step changes the one before it), `variants` (each changes 
 """
 
 import itertools
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +17,7 @@ from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.experiments.metrics import chosen
 from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS, MATTERS, RUN_NOISE, blocks_needed
 from windtunnel.simulator.run.config import RunConfig, parse_seconds, parse_share
+from windtunnel.simulator.toml_file import parsed
 from windtunnel.traces.errors import UsageError
 
 MOST_STEPS = 64
@@ -137,6 +137,8 @@ def load(path: Path) -> Plan:
     if file.steps_from is not None:
         if file.ladder or file.variants or file.grid:
             raise UsageError(f"{path}: steps_from brings the steps; take its own ladder, variants or grid out")
+        if "\0" in file.steps_from:
+            raise UsageError(f"{path}: steps_from is {file.steps_from[:80]!r}, which is no file's name; correct it")
         other = _read(path.parent / file.steps_from)
         file.engine = file.engine or other.engine
         file.ladder, file.variants, file.grid = other.ladder, other.variants, other.grid
@@ -190,10 +192,14 @@ def budget(steps: Sequence[Step], metrics: int, matters: float) -> int:
 
 def _read(path: Path) -> File:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}); give an experiment file") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is no TOML: {error}") from error
+    try:
+        data = parsed(text)
+    except ValueError as error:
         raise UsageError(f"{path} is no TOML: {error}") from error
     try:
         return msgspec.convert(data, File)

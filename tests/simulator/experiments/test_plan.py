@@ -108,6 +108,10 @@ def test_a_running_server_beside_a_command(written):
     ("text", "said"),
     [
         ("name =", "is no TOML"),
+        ("[workload]\nagents = " + "[" * 2000, "is no TOML: it is nested too deep"),
+        ("[workload]\nagents = " + "{a=" * 2000, "is no TOML: it is nested too deep"),
+        ("[workload]\nagents = " + "9" * 5000, "is no TOML: it has a number of too many digits"),
+        ('steps_from = "\\u0000"', r"steps_from is '\\x00', which is no file's name; correct it"),
         ("[workload]\nagent = 3", r"\[workload\] No such option '--agent'"),
         ('[workload]\nagents = "x"', r"\[workload\] Invalid value for '--agents'"),
         ('[workload]\ntraces = "a"\nshape = "5x5"', r"\[workload\] --shape 5x5 stands in place of traces"),
