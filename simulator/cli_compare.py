@@ -96,12 +96,11 @@ def _conduct(plan: "Plan", out: Path | None) -> "Outcome":
 
 
 def _printed(outcome: "Outcome", *, markdown: bool, as_json: bool) -> str:
-    import msgspec
-
     from windtunnel.simulator.experiments import table
+    from windtunnel.traces.outlet import to_json
 
     if as_json:
-        return msgspec.json.encode(outcome).decode() + "\n"
+        return to_json(outcome).decode() + "\n"
     return table.markdown(outcome) if markdown else table.render(outcome)
 
 

@@ -14,7 +14,7 @@ from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import percent
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.traces.model import Problem
-from windtunnel.traces.outlet import safe
+from windtunnel.traces.outlet import safe, to_json
 
 WIDTH = 80
 _NAME = 34
@@ -59,7 +59,7 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
     for problem in problems[:5]:
         print(problem, file=sys.stderr)
     if as_json:
-        told = msgspec.json.format(msgspec.json.encode(cost), indent=1).decode()
+        told = msgspec.json.format(to_json(cost), indent=1).decode()
         sys.stdout.buffer.write(safe(told).encode() + b"\n")
     else:
         print("\n".join(lines(cost, summary, own=bool(apis))))

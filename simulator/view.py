@@ -17,6 +17,7 @@ from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
+from windtunnel.traces.outlet import to_json
 
 LINE_S = 1.0
 LOOK_S = 0.25
@@ -43,7 +44,7 @@ def print_comparison(paths: Sequence[Path], *, as_json: bool) -> None:
         if len(paths) == 1
         else assess(group(paths, time.time()), chosen(()), name="comparison of run folders")
     )
-    print(msgspec.json.encode(outcome).decode() if as_json else table.render(outcome).rstrip("\n"))
+    print(to_json(outcome).decode() if as_json else table.render(outcome).rstrip("\n"))
 
 
 def follow_run(
@@ -96,4 +97,4 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
         summary = msgspec.structs.replace(
             summary, status=None, status_reason="running", valid=not reasons, invalid_reasons=reasons
         )
-    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary, running=now == "running"))
+    print(to_json(summary).decode() if as_json else render_summary(summary, running=now == "running"))

@@ -21,7 +21,7 @@ from windtunnel.traces.differing import shown
 from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.format import fingerprint
 from windtunnel.traces.model import Problem, Trace
-from windtunnel.traces.outlet import safe
+from windtunnel.traces.outlet import safe, to_json
 from windtunnel.traces.remedies import remedy
 from windtunnel.traces.sources import load
 
@@ -42,7 +42,7 @@ def explain(sources: Sequence[str], *, limit: int, width: int | None, as_json: b
             raise UsageError(said)
     data, lines = _run(Path(runs[0]), paper, limit) if runs else _traces(sources, paper, limit)
     if as_json:
-        text = msgspec.json.format(msgspec.json.encode(data), indent=2).decode()
+        text = msgspec.json.format(to_json(data), indent=2).decode()
         sys.stdout.buffer.write(safe(text).encode() + b"\n")
     else:
         print("\n".join(lines))

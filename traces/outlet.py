@@ -8,7 +8,10 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import PurePath
 from typing import Any, TextIO, cast
+
+import msgspec
 
 _STEERS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and line end, delete, C1
@@ -34,6 +37,35 @@ def safe(text: str, *, colours: bool = False) -> str:
 def one_line(text: str) -> str:
     """A sentence in one line, whatever names in it hold, and safe."""
     return safe(_BREAKS.sub(" ", text))
+
+
+def readable(value: Any) -> Any:
+    """Paths and arguments, wherever in `value` they are, as text that can be written down.
+
+    Bytes in them that are no UTF-8 (Python keeps them as lone surrogates, which no encoder takes) become U+FFFD.
+    """
+    if isinstance(value, PurePath):
+        return readable(str(value))
+    if isinstance(value, str):
+        return value if value.isascii() else _text(value)
+    if isinstance(value, dict):
+        return {readable(k): readable(v) for k, v in value.items()}
+    return [readable(v) for v in value] if isinstance(value, (list, tuple)) else value
+
+
+def _text(name: str) -> str:
+    try:
+        return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    except UnicodeEncodeError:  # half of a pair, as JSON can hold it
+        return name.encode("utf-8", "replace").decode()
+
+
+def to_json(value: Any) -> bytes:
+    """JSON of what the product tells: whatever the folders in it are called."""
+    try:
+        return msgspec.json.encode(value, enc_hook=readable)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(readable(msgspec.to_builtins(value, enc_hook=readable)))
 
 
 def _escape(match: re.Match[str]) -> str:

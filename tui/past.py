@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -22,6 +21,7 @@ from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
+from windtunnel.traces.outlet import to_json
 from windtunnel.tui.figures import plural
 from windtunnel.tui.snapshot import head_of
 
@@ -285,4 +285,4 @@ def _folder(path: Path, began: float) -> Past:
 def as_data(entries: Sequence[Past]) -> str:
     """JSON of all entries, newest first."""
     newest = sorted(entries, key=lambda p: (-p.began, str(p.path)))
-    return msgspec.json.encode(newest, enc_hook=str).decode()
+    return to_json(newest).decode()

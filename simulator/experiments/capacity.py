@@ -28,6 +28,7 @@ from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces import duty
 from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.model import Trace
+from windtunnel.traces.outlet import to_json
 
 CAPS = {"busy": 10.0, "typical": 60.0, "none": 0.0, "recorded": None}
 """Idle caps of the paces, seconds."""
@@ -156,7 +157,7 @@ def keep(found: Capacity, folder: Path) -> None:
     path = folder / ANSWER_FILE
     partial = path.with_name(f".{ANSWER_FILE}.partial")
     try:
-        partial.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=2) + b"\n")
+        partial.write_bytes(msgspec.json.format(to_json(found), indent=2) + b"\n")
         partial.replace(path)
     except OSError as error:
         raise RunError(f"{path} cannot be written ({error.strerror}); make room, and start again to go on") from error

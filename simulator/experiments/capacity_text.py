@@ -2,15 +2,14 @@
 
 from typing import Any
 
-import msgspec
-
 from windtunnel.simulator.experiments.capacity import Capacity, sentence
+from windtunnel.traces.outlet import to_json
 
 
 def printed(found: Capacity, *, as_json: bool = False) -> str:
     """For people, or `--json`."""
     if as_json:
-        return msgspec.json.encode(found).decode() + "\n"
+        return to_json(found).decode() + "\n"
     lines = [sentence(found)]
     if found.emulated:
         lines.append(f"EMULATED, not measured{': ' if found.emulation else ''}{found.emulation or ''}")

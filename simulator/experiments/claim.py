@@ -14,6 +14,7 @@ from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.store import RUN_FILE
 from windtunnel.simulator.results.unstarted import UNSTARTED_FILE
 from windtunnel.traces.errors import UsageError, WindtunnelError
+from windtunnel.traces.outlet import to_json
 
 LOCK_FILE, LOG_FILE = "lock", "log.jsonl"
 FAILED = "failed"
@@ -74,7 +75,7 @@ def mark(path: Path, work: Mapping[str, Any], *, by: str, says: Collection[str] 
                 for name in (LOG_FILE, *says):
                     (folder / name).unlink(missing_ok=True)
             # Whole or not at all: what a kill left of it would lock the work out of its own folder.
-            partial.write_bytes(msgspec.json.format(msgspec.json.encode(work), indent=2) + b"\n")
+            partial.write_bytes(msgspec.json.format(to_json(work), indent=2) + b"\n")
             partial.replace(path)
         except OSError as error:
             raise _unusable(folder, error) from error

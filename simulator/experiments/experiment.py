@@ -22,6 +22,7 @@ from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import order
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.traces.errors import EngineError, RunError, UsageError
+from windtunnel.traces.outlet import to_json
 
 PLAN_FILE, OUTCOME_FILE = "experiment.json", "outcome.json"
 SCHEMA = "windtunnel.experiment/1"
@@ -93,7 +94,7 @@ class Experiment:
         """Append one line of what has happened; the end of one that was cut off by a kill does not spoil it."""
         try:
             with (self.folder / claim.LOG_FILE).open("ab") as log:
-                log.write((b"\n" if log.tell() else b"") + msgspec.json.encode(entry))
+                log.write((b"\n" if log.tell() else b"") + to_json(entry))
         except OSError as error:
             raise RunError(
                 f"cannot write {self.folder / claim.LOG_FILE} ({error.strerror}): free some space"
@@ -248,7 +249,7 @@ class Experiment:
     def _keep(self, outcome: Outcome) -> None:
         partial = self.folder / f".{OUTCOME_FILE}.partial"
         try:
-            partial.write_bytes(msgspec.json.format(msgspec.json.encode(outcome), indent=2) + b"\n")
+            partial.write_bytes(msgspec.json.format(to_json(outcome), indent=2) + b"\n")
             partial.replace(self.folder / OUTCOME_FILE)
         except OSError as error:
             raise RunError(f"cannot write {self.folder / OUTCOME_FILE} ({error.strerror}): free some space") from error

@@ -8,7 +8,8 @@ from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 class Begin(Struct, frozen=True, tag=True):
     """To the writer, once."""
 
-    out: str | None
+    out: bytes | None
+    """A path may hold bytes that are no text."""
     name: str
     """Of the recording: sessions without an id of their own are named after it."""
     client: str
@@ -31,7 +32,7 @@ class End(Struct, frozen=True, tag=True):
 class Began(Struct, frozen=True, tag=True):
     """From the writer, once: the folder is there."""
 
-    folder: str
+    folder: bytes
 
 
 class Refused(Struct, frozen=True, tag=True):

@@ -5,6 +5,7 @@ the very answer that the agent waits for. A call that ended is told soon, when i
 """
 
 import asyncio
+import os
 from collections.abc import Callable
 from functools import partial
 
@@ -69,7 +70,7 @@ class WriterLink:
             raise RunError(said.reason)
         if not isinstance(said, Began):
             raise RunError("the process that writes the recording did not start: see its message above")
-        return said.folder
+        return os.fsdecode(said.folder)
 
     async def end(self, *, failed: bool = False) -> Done | None:
         """What was recorded; None when the writer is gone. `failed`: the recording did not come to be."""

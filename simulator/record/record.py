@@ -23,6 +23,7 @@ from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.viewer import say
 from windtunnel.traces.errors import UsageError
+from windtunnel.traces.outlet import readable
 
 FAILED, INTERRUPTED = 1, 130
 PORT = 8484
@@ -94,12 +95,13 @@ class Record:
                 raise UsageError(f"{self._target.url()}: the host name is not known; check the URL") from error
 
     def _begin(self) -> Begin:
+        given = sys.argv[1 : len(sys.argv) - max(0, len(self._command) - 1)]  # an agent's words may be secret
         return Begin(
-            out=None if self._out is None else str(self._out),
+            out=None if self._out is None else os.fsencode(self._out),
             name=secrets.token_hex(4),
-            client=agent_name(self._command),
+            client=readable(agent_name(self._command)),
             upstream=self._target.url(),
-            argv=tuple(sys.argv[1 : len(sys.argv) - max(0, len(self._command) - 1)]),  # an agent's words may be secret
+            argv=tuple(map(readable, given)),
             origin_ns=perf_counter_ns(),
             wall_clock=time.time(),
             proxy_pid=os.getpid(),

@@ -31,6 +31,7 @@ from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.pipe import Pipe
 from windtunnel.simulator.run.scrape import Scraper
 from windtunnel.traces.errors import EngineError, WindtunnelError
+from windtunnel.traces.outlet import readable
 
 LOG = "recorder.log"
 NICE = 10
@@ -143,7 +144,7 @@ class Recording:
         with contextlib.suppress(OSError):  # the log lies on the same disk
             print(self._broken, file=sys.stderr, flush=True)
         calls = 0 if self._recorder is None else self._recorder.calls
-        self.pipe.send(Broke(self._broken, calls + (0 if self._sink is None else self._sink.failed)))
+        self.pipe.send(Broke(readable(self._broken), calls + (0 if self._sink is None else self._sink.failed)))
         if not self._over.done():
             self._over.set_result(False)
 
@@ -169,7 +170,7 @@ class Recording:
 
     def _start(self, begin: Begin) -> None:
         self._begin = begin
-        out = None if begin.out is None else Path(begin.out)
+        out = None if begin.out is None else Path(os.fsdecode(begin.out))
         try:
             if out is not None:
                 self._earlier = set_aside(out)
@@ -178,7 +179,7 @@ class Recording:
             traces.mkdir(exist_ok=True)
             log = os.open(writer.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         except (WindtunnelError, OSError) as error:
-            self.pipe.send(Refused(str(error)))
+            self.pipe.send(Refused(readable(str(error))))
             return
         for stream in (1, 2):
             os.dup2(log, stream)  # the terminal belongs to the agent
@@ -200,7 +201,7 @@ class Recording:
         self._recorder.resume()
         self._task = asyncio.create_task(self._beat(begin, writer, self._recorder))
         self._task.add_done_callback(self._broke)
-        self.pipe.send(Began(str(writer.path)))
+        self.pipe.send(Began(os.fsencode(writer.path)))
 
     def _broke(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -19,6 +19,7 @@ from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import count, render_summary
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
+from windtunnel.traces.outlet import readable, to_json
 
 PAGE = "report.html"
 _TIMES = ("t_intended", "t_sent", "t_first", "t_first_visible", "t_first_tool", "t_last", "t_end")
@@ -45,7 +46,7 @@ def write_page(folders: Sequence[Path], out: Path | None) -> Path:
     target = out or folders[0] / PAGE
     text = _page(folders)
     try:
-        target.write_text(text, encoding="utf-8")
+        target.write_text(readable(text), encoding="utf-8")
     except OSError as error:
         raise RunError(f"{target} cannot be written ({error.strerror}); give --out another file") from error
     return target
@@ -89,7 +90,7 @@ def write_calls(folders: Sequence[Path], target: Path) -> str:
                     writer.writeheader()
                     writer.writerows(rows)
             case ".json":
-                target.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=1) + b"\n")
+                target.write_bytes(msgspec.json.format(to_json(rows), indent=1) + b"\n")
             case ".parquet":
                 _parquet(rows, target)
             case _:

@@ -26,6 +26,7 @@ from windtunnel.simulator.results.tail import Tail
 from windtunnel.simulator.results.unstarted import UNSTARTED_FILE, reason_of
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
+from windtunnel.traces.outlet import readable, to_json
 
 RUN_SCHEMA = "windtunnel.run/1"
 RUN_FILE = "run.json"
@@ -198,7 +199,7 @@ class RunWriter:
         """Writes `run.json` whole or not at all; may be called again when more is known."""
         self._run = run
         whole = {"schema": RUN_SCHEMA, "run_dir": os.path.abspath(self.path), **run}  # noqa: PTH100 -- links stay
-        self._replace(RUN_FILE, msgspec.json.format(msgspec.json.encode(_readable(whole)), indent=2) + b"\n")
+        self._replace(RUN_FILE, msgspec.json.format(to_json(whole), indent=2) + b"\n")
 
     def write_summary(self, summary: Summary) -> None:
         """Writes `summary.json` whole or not at all. Its presence says that the run is over."""
@@ -290,7 +291,7 @@ class RunFolder:
             return None
         try:
             summary = decode_summary(data)
-            return msgspec.structs.replace(summary, run_dir=str(self.path)) if summary.run_dir == HERE else summary
+            return msgspec.structs.replace(summary, run_dir=readable(self.path)) if summary.run_dir == HERE else summary
         except UNREADABLE as error:
             raise UsageError(f"{path} is not a summary that can be read ({error}): remove it") from error
 
@@ -314,15 +315,6 @@ def _listed(value: object) -> list[Any]:
     if isinstance(value, array):
         return value.tolist()
     raise TypeError(f"{type(value)} has no place in an event")
-
-
-def _readable(value: Any) -> Any:
-    """Names and arguments that are no UTF-8 (Python keeps such bytes as lone surrogates) as text to write down."""
-    if isinstance(value, str):
-        return value if value.isascii() else value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(value, dict):
-        return {_readable(k): _readable(v) for k, v in value.items()}
-    return [_readable(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
 def _read_run(path: Path) -> dict[str, Any]:

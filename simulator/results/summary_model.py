@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.simulator.results.emulation import Emulation
+from windtunnel.traces.outlet import to_json
 
 SCHEMA = "windtunnel.summary/1"
 STATISTICS = ("mean", "p50", "p90", "p95", "p99", "max")
@@ -211,7 +212,7 @@ _DECODER = msgspec.json.Decoder(Summary)
 
 def encode_summary(summary: Summary) -> bytes:
     """The bytes of `summary.json`; equal summaries give equal bytes."""
-    return msgspec.json.format(msgspec.json.encode(summary), indent=2) + b"\n"
+    return msgspec.json.format(to_json(summary), indent=2) + b"\n"
 
 
 def decode_summary(data: bytes) -> Summary:

@@ -48,6 +48,7 @@ from windtunnel.simulator.run.prepare import prepare_run
 from windtunnel.simulator.run.spoken import Speech
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import digest_of
+from windtunnel.traces.outlet import readable
 from windtunnel.traces.sources import Loaded
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class VirtualRun:
         self.folder = writer.path
         summary = summarise(RunFolder.open(writer.path).run, happened)
         writer.write_summary(summary)
-        return replace(summary, run_dir=str(writer.path.absolute()))
+        return replace(summary, run_dir=readable(writer.path.absolute()))
 
 
 _UNCOUNTED = (ev.Progress, ev.Heartbeat)

@@ -9,13 +9,12 @@ import sys
 from time import perf_counter
 from types import FrameType
 
-import msgspec
-
 from windtunnel.agents import events as ev
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.viewer import PlainProgress, again, become, say
 from windtunnel.simulator.run.virtual import VirtualRun
+from windtunnel.traces.outlet import to_json
 from windtunnel.traces.sources import load
 
 FAILED, INTERRUPTED = 1, 130
@@ -72,7 +71,7 @@ def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:
         return INTERRUPTED
     finally:
         gc.enable()
-    print(msgspec.json.encode(summary).decode() if as_json else render_summary(summary), flush=True)
+    print(to_json(summary).decode() if as_json else render_summary(summary), flush=True)
     if run.folder is not None and not as_json:
         say(f"see it again: {again(run.folder)}")
     if screen and run.folder is not None:

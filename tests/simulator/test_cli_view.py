@@ -1,6 +1,8 @@
 """`windtunnel view` without a terminal: past runs as a list, several runs and experiments as `compare` prints them."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -83,3 +85,33 @@ def test_no_runs_yet_says_where_they_would_be(tmp_path: Path) -> None:
     done = windtunnel("view", cwd=tmp_path)
     assert done.returncode == 2
     assert "there is no folder runs yet" in done.stderr
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_a_folder_whose_name_is_no_text_is_shown_with_a_mark_in_it(made: Path, tmp_path: Path, locale: str) -> None:
+    """The list of all runs too; and what is written in the folder."""
+    odd = os.fsdecode(b"runs/caf\xe9")
+    shutil.copytree(made / "runs" / "with-2", tmp_path / odd)
+    shutil.copytree(made / "runs" / "with-2", tmp_path / "runs" / "other")
+
+    def told(*args: str) -> bytes:
+        environ = {**os.environ, "LC_ALL": locale}
+        done = subprocess.run([*CLI, *args], cwd=tmp_path, env=environ, capture_output=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    known = "runs/caf\ufffd"
+    assert json.loads(told("view", "--json", odd))["run_dir"] == known
+    assert {entry["path"] for entry in json.loads(told("view", "--json", "runs"))} == {known, "runs/other"}
+    assert json.loads(told("why", "--json", odd))["run_dir"] == known
+    compared = json.loads(told("compare", "--json", odd, "runs/other"))
+    assert any(known in step["name"] for step in compared["steps"]), compared["steps"]
+    told("report", odd)
+    assert "caf\ufffd" in (tmp_path / odd / "report.html").read_text()
+
+
+def test_a_run_into_such_a_folder_prints_its_summary(tmp_path: Path) -> None:
+    flags = ("library", "--virtual", "--agents", "1", "--calls", "3", "--pace", "none", "--json")
+    done = windtunnel("run", *flags, "--out", os.fsdecode(b"caf\xe9"), cwd=tmp_path)
+    assert "Traceback" not in done.stderr
+    assert json.loads(done.stdout)["run_dir"] == f"{tmp_path}/caf\ufffd"

@@ -3,8 +3,9 @@
 import io
 import json
 import sys
+from pathlib import Path
 
-from windtunnel.traces.outlet import Outlet, one_line, safe, safe_streams
+from windtunnel.traces.outlet import Outlet, one_line, readable, safe, safe_streams, to_json
 
 EVIL = "a\x1b]0;T\x07b\x9b31mc\u202ed\u2066e\x7ff\u2028g\U000e0041h\ri"
 
@@ -53,3 +54,12 @@ def test_the_streams_are_safe_for_a_while(monkeypatch) -> None:  # type: ignore[
         print("\u202e", file=sys.stderr)
     assert (out.getvalue(), err.getvalue()) == ("\\u001b[2J\n", "\\u202e\n")
     assert sys.stdout is out
+
+
+def test_paths_that_are_no_text_are_written_with_a_mark() -> None:
+    path = Path("runs/caf\udce9")
+    assert readable({path: [str(path), ("é", 1.5, None)]}) == {"runs/caf\ufffd": ["runs/caf\ufffd", ["é", 1.5, None]]}
+    assert readable("half \ud800") == "half ?"
+    assert readable("caf\udcc3\udca9") == "café"  # from a system that had another encoding
+    assert to_json({"a": path, "b": {"c": "\udce9"}}) == '{"a":"runs/caf\ufffd","b":{"c":"\ufffd"}}'.encode()
+    assert to_json({"a": Path("é")}) == '{"a":"é"}'.encode()

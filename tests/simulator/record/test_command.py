@@ -341,3 +341,13 @@ def test_a_writer_that_dies_is_told(server: str, tmp_path: Path) -> None:
         f"{died}: nothing is recorded any more, the agents go on",
         f"calls are missing: {died}; the others are in {out}",
     ]
+
+
+def test_a_folder_whose_name_is_no_text_is_recorded_to(server: str, tmp_path: Path) -> None:
+    out = tmp_path / os.fsdecode(b"caf\xe9")
+    result = record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", AGENT + "ask(1)")
+    assert (result.returncode, "Traceback" in result.stderr) == (0, False)
+    folder = RunFolder.open(out)
+    assert folder.run["run_dir"] == f"{tmp_path}/caf\ufffd"
+    assert f"{tmp_path}/caf\ufffd" in folder.run["argv"]
+    assert len(traces(out)) == 1
