@@ -4,6 +4,7 @@
 wrote. Whoever reads must survive a run that is still going on or was killed.
 """
 
+import contextlib
 import os
 import time
 from array import array
@@ -77,6 +78,8 @@ class RunWriter:
         """Lines with a long text, and what came after them, in parts that are still to be encoded."""
         self.least = 0
         """`flush` waits for so many bytes: on a virtual clock its calls come thousands of times a second."""
+        self._full = False
+        """A write has failed, and whoever wrote was told."""
         self._seq = 0
         self._subscribers: list[Callable[[Event], None]] = []
 
@@ -193,6 +196,7 @@ class RunWriter:
                     written = os.write(fd, part)
                 del buffer[:written]
         except OSError as error:
+            self._full = True
             raise RunError(f"cannot write to {self.path} ({error.strerror}): free some space and run again") from error
 
     def write_run(self, run: Mapping[str, Any]) -> None:
@@ -213,11 +217,12 @@ class RunWriter:
             raise RunError(f"cannot write {self.path / name} ({error.strerror}): free some space") from error
 
     def close(self) -> None:
-        """Flushes and closes; calling it again does nothing."""
+        """Flushes and closes; calling it again does nothing. A disk that was full is not an error a second time."""
         if self._events_fd < 0:
             return
         try:
-            self._write_all()
+            with contextlib.suppress(*(RunError,) if self._full else ()):
+                self._write_all()
         finally:
             os.close(self._events_fd)
             if self._text_fd is not None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -115,3 +116,21 @@ def test_a_run_into_such_a_folder_prints_its_summary(tmp_path: Path) -> None:
     done = windtunnel("run", *flags, "--out", os.fsdecode(b"caf\xe9"), cwd=tmp_path)
     assert "Traceback" not in done.stderr
     assert json.loads(done.stdout)["run_dir"] == f"{tmp_path}/caf\ufffd"
+
+
+def test_a_virtual_run_on_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
+    flags = ("library", "--virtual", "--agents", "2", "--calls", "200", "--pace", "none", "--out", "run")
+    done = subprocess.run(
+        [*CLI, "run", *flags],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000)),
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("windtunnel: cannot write to run (File too large): free some space")
+    assert "Traceback" not in done.stderr
+    assert "unhandled" not in done.stderr
+    shown = windtunnel("view", "--json", "run", cwd=tmp_path)
+    assert json.loads(shown.stdout)["calls"] > 5
