@@ -275,13 +275,14 @@ def choose_model(models: list[dict[str, Any]], wanted: str | None, root: str) ->
     for entry in models:
         if entry["id"] == wanted:
             return entry
-    names = ", ".join(_shown(m["id"]) for m in models[:8])
+    names = ", ".join(shown(m["id"]) for m in models[:8])
     raise EngineError(
-        f"{root} does not serve the model {_shown(wanted)!r}; it serves {names}: pass one of these as --model"
+        f"{root} does not serve the model {shown(wanted)!r}; it serves {names}: pass one of these as --model"
     )
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """A model's name for people, who are not helped by more of it than fits a line."""
     return name if len(name) <= NAME else f"{name[:NAME]}..."
 
 

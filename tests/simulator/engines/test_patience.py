@@ -184,3 +184,18 @@ async def test_only_the_metrics_may_fail_to_come(odd_metrics, monkeypatch):
     monkeypatch.setattr(base, "MOST_BYTES", 1 << 20)
     with pytest.raises(EngineError, match=rf"^{server}/long/metrics: the answer has no end \(1 MiB were read\)$"):
         await fetch(session, f"{server}/long/metrics")
+
+
+async def test_the_start_of_a_run_shows_no_more_of_a_models_name_than_fits(fake_engine, monkeypatch, capsys):
+    _, root, _ = await fake_engine(models=[{"id": "q" * 200_000, "max_model_len": 4096}])
+
+    async def stop(*_, **__):
+        raise EngineError("enough")
+
+    monkeypatch.setattr(running, "prepare_run", stop)
+    run = running.Run(
+        running.RunConfig(target=root).checked(), running.Loaded((), ()), screen=False, exit_when_done=True
+    )
+    with pytest.raises(EngineError, match="enough"):
+        await run._against(root, None, None)
+    assert f"engine: vllm 0.32.0  model {'q' * 80}...\n" in capsys.readouterr().err
