@@ -35,7 +35,19 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
-@click.group(context_settings=CONTEXT, invoke_without_command=True)
+class _ReaderGoneError(Exception):
+    """Whoever read our output has gone: click would make a silent failure of the system's own error."""
+
+
+class _Commands(click.Group):
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:
+            raise _ReaderGoneError from error
+
+
+@click.group(cls=_Commands, context_settings=CONTEXT, invoke_without_command=True)
 @click.version_option(package_name="windtunnel", message="windtunnel %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
@@ -229,7 +241,7 @@ def _main() -> None:
         _fail(error.format_message(), error.exit_code)
     except KeyboardInterrupt:
         _fail("interrupted", 130)
-    except BrokenPipeError:
+    except (BrokenPipeError, _ReaderGoneError):
         # The reader of our output went away (`| head`): not an error of ours, and nothing more can be said there.
         _drop_stdout()
         sys.exit(0)
@@ -247,6 +259,10 @@ def _open_streams() -> None:
             os.fstat(fd)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.set_inheritable(fd, True)  # the screen takes this process's place
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(fd, "r" if fd == 0 else "w", encoding="utf-8", closefd=False))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal of few characters shows the rest
 

@@ -134,3 +134,25 @@ def test_a_virtual_run_on_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     assert "unhandled" not in done.stderr
     shown = windtunnel("view", "--json", "run", cwd=tmp_path)
     assert json.loads(shown.stdout)["calls"] > 5
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&- >&-"])
+@pytest.mark.parametrize("command", ["diagnose runs/with-2", "traces list", "view runs", "view --plain runs/with-2"])
+def test_streams_that_the_caller_closed_are_nobodys_error(made: Path, closed: str, command: str) -> None:
+    words = f"{' '.join(CLI)} {command} {closed}"
+    done = subprocess.run(["sh", "-c", words], cwd=made, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["traces list", "view --plain runs/with-2", "diagnose --json runs/with-2"])
+def test_a_reader_that_goes_early_is_no_failure(made: Path, command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [*CLI, *command.split()], cwd=made, stdout=writing, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
