@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, aga
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.calls import NS, tpot_s
 from windtunnel.simulator.results.facts import command_of
+from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
@@ -27,10 +29,11 @@ from windtunnel.simulator.results.tally import Tally
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.results.working_set import working_set
+from windtunnel.simulator.view import so_far
 from windtunnel.simulator.why import breaks_of
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
-from windtunnel.traces.outlet import safe
+from windtunnel.traces.outlet import safe, to_json
 
 POINTS = 60
 """Of the working set over time."""
@@ -70,6 +73,8 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     events: list[Event] = list(folder.events(problems))
     tally = Tally(folder.run, events)
     summary = folder.summary() or summarise(folder.run, events)
+    if state(folder, time.time()) == "running":
+        summary = so_far(summary)
     engine = folder.run.get("engine")
     engine = engine if isinstance(engine, dict) else {}
     breaks, notes = breaks_of(folder)
@@ -175,9 +180,11 @@ def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_js
     if alone is not None:
         found = replace(found, slowdown=against(path, alone))
     if as_json:
-        text = msgspec.json.format(msgspec.json.encode(found), indent=1).decode()
+        text = msgspec.json.format(to_json(found), indent=1).decode()
         sys.stdout.buffer.write(safe(text).encode() + b"\n")
         return 0
+    if summary.status_reason == "running":
+        print(f"the run in {path} is still running; what follows is of what it has done so far", file=sys.stderr)
     for problem in problems[:5]:
         print(problem, file=sys.stderr)
     terminal = sys.stdout.isatty()

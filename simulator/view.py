@@ -13,6 +13,7 @@ from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
 from windtunnel.traces.errors import UsageError
@@ -75,6 +76,14 @@ def follow_run(
         tail.close()
 
 
+def so_far(summary: Summary) -> Summary:
+    """The summary of a run that goes on: that it has no end yet is no fault of it."""
+    reasons = tuple(reason for reason in summary.invalid_reasons if reason != "died")
+    return msgspec.structs.replace(
+        summary, status=None, status_reason="running", valid=not reasons, invalid_reasons=reasons
+    )
+
+
 def print_run(folder: RunFolder, *, as_json: bool) -> None:
     """The stored summary, or one computed from the events of a run that has none (yet)."""
     now = state(folder, time.time())
@@ -93,8 +102,5 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
         if problems:
             print(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else ""), file=sys.stderr)
     if now == "running":
-        reasons = tuple(reason for reason in summary.invalid_reasons if reason != "died")
-        summary = msgspec.structs.replace(
-            summary, status=None, status_reason="running", valid=not reasons, invalid_reasons=reasons
-        )
+        summary = so_far(summary)
     print(to_json(summary).decode() if as_json else render_summary(summary, running=now == "running"))

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -107,6 +108,7 @@ def test_a_folder_whose_name_is_no_text_is_shown_with_a_mark_in_it(made: Path, t
     assert json.loads(told("why", "--json", odd))["run_dir"] == known
     compared = json.loads(told("compare", "--json", odd, "runs/other"))
     assert any(known in step["name"] for step in compared["steps"]), compared["steps"]
+    assert json.loads(told("diagnose", "--json", odd))["run_dir"] == known
     told("report", odd)
     assert "caf\ufffd" in (tmp_path / odd / "report.html").read_text()
 
@@ -156,3 +158,21 @@ def test_a_reader_that_goes_early_is_no_failure(made: Path, command: str) -> Non
     finally:
         os.close(writing)
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_run_that_goes_on_is_not_called_dead_by_diagnose(made: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "live"
+    shutil.copytree(made / "runs" / "with-2", folder)
+    (folder / "summary.json").unlink()
+    events = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "events.jsonl").write_bytes(b"".join(events[:-1]))  # without its end
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, "host": socket.gethostname(), "pid": os.getpid()}))
+    done = windtunnel("diagnose", "live", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "died" not in done.stdout
+    assert "the run in live is still running" in done.stderr
+    (folder / "run.json").write_text(json.dumps({**run, "host": "another", "pid": 1}))
+    os.utime(folder / "run.json", (1e9, 1e9))
+    os.utime(folder / "events.jsonl", (1e9, 1e9))
+    assert "died" in windtunnel("diagnose", "live", cwd=tmp_path).stdout
