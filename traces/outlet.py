@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, TextIO, cast
 
-import msgspec
-
 _STEERS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and line end, delete, C1
     "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"  # reading direction
@@ -62,6 +60,8 @@ def _text(name: str) -> str:
 
 def to_json(value: Any) -> bytes:
     """JSON of what the product tells: whatever the folders in it are called."""
+    import msgspec  # not what `--help` waits for
+
     try:
         return msgspec.json.encode(value, enc_hook=readable)
     except UnicodeEncodeError:
