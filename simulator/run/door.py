@@ -27,9 +27,6 @@ class Response:
         self.status = status
         self._body = msgspec.json.encode(body)
 
-    async def read(self) -> bytes:
-        return self._body
-
     @property
     def content(self) -> "Response":
         return self

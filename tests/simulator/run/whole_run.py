@@ -122,10 +122,10 @@ class Server(FakeEngine):
         except web.HTTPException as error:
             answer = error
 
-        async def read():
-            return answer.body or b""
+        async def iter_any():
+            yield answer.body or b""
 
-        yield SimpleNamespace(status=answer.status, read=read)
+        yield SimpleNamespace(status=answer.status, content=SimpleNamespace(iter_any=iter_any))
 
 
 class Process(Launched):
