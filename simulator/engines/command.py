@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.engines.launch import ASSIGNMENT
+from windtunnel.simulator.engines.launch import take_environment
 from windtunnel.traces.errors import UsageError
 
 Value = str | int | float | bool | list[Any] | dict[str, Any]
@@ -27,10 +27,7 @@ def split(command: str) -> tuple[dict[str, str], list[str]]:
         words = shlex.split(command)
     except ValueError as error:
         raise UsageError(f"command {command!r}: the quotes do not match") from error
-    env: dict[str, str] = {}
-    while words and ASSIGNMENT.match(words[0]):
-        name, _, value = words.pop(0).partition("=")
-        env[name] = value
+    env = take_environment(words)
     if not words:
         raise UsageError(f"command {command!r}: there is nothing to start in it")
     return env, words

@@ -41,6 +41,15 @@ TAIL_BYTES = 400_000
 ASSIGNMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=")
 
 
+def take_environment(words: list[str]) -> dict[str, str]:
+    """The NAME=VALUE words that a command begins with, taken out of it."""
+    env: dict[str, str] = {}
+    while words and ASSIGNMENT.match(words[0]):
+        name, _, value = words.pop(0).partition("=")
+        env[name] = value
+    return env
+
+
 def expand(engine: str | None) -> str:
     """The command line to start: the short form of the emulator written out, `{port}` required."""
     words = _split(engine) if engine else [EMULATOR]
@@ -115,10 +124,7 @@ class Launched:
         port = free_port()
         before = gpu_memory() if gpu_memory is not None else None
         words = [word.replace("{port}", str(port)) for word in _split(command)]
-        env = dict(os.environ)
-        while words and ASSIGNMENT.match(words[0]):
-            name, _, value = words.pop(0).partition("=")
-            env[name] = value
+        env = {**os.environ, **take_environment(words)}
         if not words:
             raise UsageError(f"--engine {command}: there is no command after the environment")
         log_path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,7 +28,7 @@ from windtunnel.simulator.emulator.tokenizer import Vocabulary, builtin
 from windtunnel.simulator.emulator.tokenizer_folder import FolderTokenizer
 from windtunnel.simulator.engines.base import Capabilities, Resolved, choose_model
 from windtunnel.simulator.engines.emulator import Emulator
-from windtunnel.simulator.engines.launch import ASSIGNMENT, EMULATOR
+from windtunnel.simulator.engines.launch import EMULATOR, take_environment
 from windtunnel.simulator.engines.vllm import flatten, match_unit, speculation
 from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import HERE, RunFolder, RunWriter
@@ -77,10 +77,7 @@ def emulator_flags(engine: str | None) -> tuple[dict[str, str], list[str]]:
         words = shlex.split(engine or EMULATOR)
     except ValueError as error:
         raise UsageError(f"--engine {engine}: the quotes do not match") from error
-    environ: dict[str, str] = {}
-    while words and ASSIGNMENT.match(words[0]):
-        name, _, value = words.pop(0).partition("=")
-        environ[name] = value
+    environ = take_environment(words)
     if not words or words[0] != EMULATOR:
         raise UsageError('--virtual runs the emulator in this process: give --engine "emulator ..." or leave it out')
     return environ, [word.replace("{port}", "0") for word in words[1:]]

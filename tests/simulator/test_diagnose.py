@@ -238,11 +238,6 @@ def test_a_late_client_is_named_without_another_parts_share():
     assert sum(found.shares.values()) == pytest.approx(1)
 
 
-def test_where_all_wait_and_no_call_has_ended_nothing_is_known():
-    found = find(summed(), [], waiting(running=1.0), working_set=None, settings={"scheduler_config.max_num_seqs": 1})
-    assert (found.kind, found.share, found.shares) == ("unknown", 0.0, {})
-
-
 @pytest.mark.parametrize(("many", "said"), [(1, "1 preemption"), (1200, "1,200 preemptions")])
 def test_one_is_not_counted_as_many(many, said):
     summary = replace(summed(), engine=replace(EngineSummary(), preemptions=float(many)))

@@ -17,6 +17,31 @@ FAST = ["--gpu", "b200", "--model", "gpt-oss-20b", "--prefix-cache-retention-int
 """With its sliding windows kept at every block, so that a prefix is found as far as it goes."""
 
 
+PROFILE = """
+schema = "windtunnel.profile/1"
+gpu = "h200"
+engine = "vllm 0.18.0"
+[reached]
+hw = 0.66
+[error]
+in_sample = 0.04
+held_out = 0.07
+[figures]
+skew = 0.9
+[[source]]
+run = "a run"
+fingerprint = "00"
+model = "openai/gpt-oss-120b"
+calls = 300
+"""
+
+
+@pytest.fixture
+def profile_text() -> str:
+    """A profile as `calibrate` writes it."""
+    return PROFILE
+
+
 class Served:
     """A running emulator and the few things tests do with one."""
 

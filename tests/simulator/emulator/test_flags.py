@@ -197,35 +197,16 @@ def test_a_disabled_window_caps_the_length() -> None:
         parse(["--model", "gpt-oss-20b", "--disable-sliding-window", "--max-model-len", "4K"])
 
 
-PROFILE = """
-schema = "windtunnel.profile/1"
-gpu = "h200"
-engine = "vllm 0.18.0"
-[reached]
-hw = 0.66
-[error]
-in_sample = 0.04
-held_out = 0.07
-[figures]
-skew = 0.9
-[[source]]
-run = "a run"
-fingerprint = "00"
-model = "openai/gpt-oss-120b"
-calls = 300
-"""
-
-
-def test_a_profile_replaces_the_constants(tmp_path: Path) -> None:
+def test_a_profile_replaces_the_constants(tmp_path: Path, profile_text: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(PROFILE)
+    path.write_text(profile_text)
     settings = parse(["--profile", str(path)])
     assert (settings.gpu.name, settings.reached.hw, settings.figures.skew) == ("H200 141GB", 0.66, 0.9)
     assert settings.figures.unpacked == 0.45
     assert settings.unverified == ()
     with pytest.raises(UsageError, match="--profile is of h200 and cannot be used with --gpu b200"):
         parse(["--profile", str(path), "--gpu", "b200"])
-    path.write_text(PROFILE.replace("skew", "screw"))
+    path.write_text(profile_text.replace("skew", "screw"))
     with pytest.raises(UsageError, match=r"screw is no figure of the step time \(did you mean skew\?\)"):
         parse(["--profile", str(path)])
 

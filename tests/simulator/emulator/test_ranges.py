@@ -11,24 +11,6 @@ from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.traces.errors import UsageError
 
-PROFILE = """
-schema = "windtunnel.profile/1"
-gpu = "h200"
-engine = "vllm 0.18.0"
-[reached]
-hw = 0.66
-[error]
-in_sample = 0.04
-held_out = 0.07
-[figures]
-skew = 0.9
-[[source]]
-run = "a run"
-fingerprint = "00"
-model = "openai/gpt-oss-120b"
-calls = 300
-"""
-
 
 @pytest.mark.parametrize(
     ("line", "said"),
@@ -44,9 +26,9 @@ calls = 300
         ("hf = " + "9" * 5000, "cannot be read: it has a number of too many digits"),
     ],
 )
-def test_a_profile_holds_no_number_that_no_engine_has(line: str, said: str, tmp_path: Path) -> None:
+def test_a_profile_holds_no_number_that_no_engine_has(line: str, said: str, tmp_path: Path, profile_text: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(PROFILE.replace("[reached]\nhw = 0.66", f"[reached]\n{line}"))
+    path.write_text(profile_text.replace("[reached]\nhw = 0.66", f"[reached]\n{line}"))
     with pytest.raises(UsageError) as error:
         parse(["--profile", str(path)])
     assert said in str(error.value)
@@ -61,9 +43,9 @@ def test_a_profile_holds_no_number_that_no_engine_has(line: str, said: str, tmp_
         ("held_out = 0.07", "held_out = inf", "error.held_out is inf and must be a number from 0 to 1,000,000;"),
     ],
 )
-def test_nor_do_its_other_tables(was: str, now: str, said: str, tmp_path: Path) -> None:
+def test_nor_do_its_other_tables(was: str, now: str, said: str, tmp_path: Path, profile_text: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(PROFILE.replace(was, now))
+    path.write_text(profile_text.replace(was, now))
     with pytest.raises(UsageError) as error:
         parse(["--profile", str(path)])
     assert said in str(error.value)
