@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,6 +22,8 @@ __all__ = ["RawStream", "StreamClient", "Streams", "Target", "Timeouts", "parse_
 
 _STALE_NS = 1_000_000_000
 """A reused connection that ends this soon after the request, with no byte of an answer, had been closed before it."""
+_ASKED = re.compile(rb',"max_tokens":(\d{1,9})[,}]')
+_NEAR_BYTES = 4096
 
 
 class Target(Struct, frozen=True):
@@ -168,7 +171,7 @@ class StreamClient:
         `on_start` gets the stream before anything happens, so that its pieces can be taken while it runs. A failure is
         named in the result and never raised; cancelling closes the socket and names it `aborted`.
         """
-        raw = RawStream(request_id=request_id, t_start=self._now())
+        raw = RawStream(request_id=request_id, t_start=self._now(), most_tokens=asked_for(parts))
         if on_start is not None:
             on_start(raw)
         head = self._head(path, request_id, sum(map(len, parts)), headers)
@@ -294,6 +297,12 @@ class StreamClient:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+def asked_for(parts: Sequence[bytes]) -> int | None:
+    """Most tokens that a request's body asks for: its last `max_tokens`, which stands near its end."""
+    found = _ASKED.findall(parts[-1][-_NEAR_BYTES:]) if parts else ()
+    return int(found[-1]) if found else None
 
 
 def _soon(raw: RawStream) -> bool:

@@ -23,6 +23,8 @@ class Failure(StrEnum):
     NO_END_MARKER = "no_end_marker"
     NO_FINISH_REASON = "no_finish_reason"
     WRONG_LENGTH = "wrong_length"
+    ENDLESS = "endless"
+    OPEN_AFTER_DONE = "open_after_done"
     ENGINE_GONE = "engine_gone"
     ABORTED = "aborted"
 
@@ -45,6 +47,8 @@ _MEANING: dict[str, str] = {
     Failure.NO_END_MARKER: "The stream ended without [DONE].",
     Failure.NO_FINISH_REASON: "The stream ended without a finish reason.",
     Failure.WRONG_LENGTH: "The number of generated tokens is not the pinned one.",
+    Failure.ENDLESS: "The server generated on and on, far beyond what it was asked for, and the call was given up.",
+    Failure.OPEN_AFTER_DONE: "The server did not end its answer after [DONE], and the call was given up.",
     Failure.ENGINE_GONE: "The engine exited or refused connections, and the run stopped.",
     Failure.ABORTED: "The client gave the call up.",
 }

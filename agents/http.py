@@ -8,7 +8,7 @@ import asyncio
 import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
@@ -53,6 +53,10 @@ class RawStream(Struct):
     """What the server or the system said, shortened."""
     reconnected: bool = False
     """The kept-alive connection had gone stale and the request was sent again on a fresh one."""
+    most_tokens: int | None = None
+    """What the request asks for at most, where it says."""
+    give_up: Any = None
+    """`give_up(failure, detail)` closes the connection and ends the exchange so; None but while it goes on."""
 
     def take(self, limit: int | None = None) -> list[tuple[int, bytes]]:
         """Remove and return the pieces so far, or the `limit` oldest of them: what parses off the read path.
@@ -121,6 +125,7 @@ class Connection(asyncio.Protocol):
         self._ended = loop.create_future()
         self._stall_ns = round(stall_s * 1e9)
         self._until_close = self._keep_alive = False
+        raw.give_up = self._give_up
         raw.t_write = self._t = self._now()
         self._timer = loop.call_later(stall_s, self._check_stall)
         if _FORGETFUL_WRITELINES and type(transport).__module__.startswith("asyncio."):
@@ -254,34 +259,39 @@ class Connection(asyncio.Protocol):
         if left > 0:
             self._timer = asyncio.get_running_loop().call_later(left / 1e9, self._check_stall)
             return
+        self._give_up(Failure.READ_TIMEOUT.value, f"no byte for {self._stall_ns / 1e9:g} s")
+
+    def _give_up(self, failure: str, detail: str | None) -> None:
+        """Fail now, whatever came last."""
         self._t = self._now()
-        self._fail(Failure.READ_TIMEOUT, f"no byte for {self._stall_ns / 1e9:g} s")
+        self._fail(failure, detail)
 
     def _finish(self, raw: RawStream) -> None:
         status = cast("int", raw.status)
         if status != 200:
             raw.failure = http_failure(status)
-            raw.detail = _error_detail(raw)
+            raw.detail = error_detail(raw)
         elif not _may_be_sse(raw.headers.get("content-type")):
             raw.failure = Failure.NOT_SSE.value
-            raw.detail = _error_detail(raw) or raw.headers.get("content-type")
+            raw.detail = error_detail(raw) or raw.headers.get("content-type")
         self._end(raw)
         if not self._keep_alive:
             self.abort()
 
-    def _fail(self, failure: Failure, detail: str | None = None) -> None:
+    def _fail(self, failure: str, detail: str | None = None) -> None:
         raw = self._raw
         if raw is not None:
-            raw.failure = failure.value
+            raw.failure = str(failure)
             raw.detail = detail
             self._keep_alive = False
-            if failure is Failure.ABORTED:
+            if failure == Failure.ABORTED:
                 self._t = self._now()
             self._end(raw)
         self.abort()
 
     def _end(self, raw: RawStream) -> None:
         raw.t_end = self._t
+        raw.give_up = None
         self._raw = None
         if self._timer is not None:
             self._timer.cancel()
@@ -295,7 +305,7 @@ def _may_be_sse(content_type: str | None) -> bool:
     return content_type is None or content_type.lower().startswith(("text/event-stream", "text/plain"))
 
 
-def _error_detail(raw: RawStream) -> str | None:
+def error_detail(raw: RawStream) -> str | None:
     """What an answer that is no stream says: the error's message, a redirect's aim, when to come back."""
     body = b"".join(data for _, data in raw.pieces)[:_ERROR_BYTES]
     words = [error_message(body)]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter_ns
 from typing import Protocol
 
+from windtunnel.agents.endless import Watch
 from windtunnel.agents.http import RawStream
 from windtunnel.agents.sse import Parsed, Parser
 
@@ -56,11 +57,12 @@ class Readings(Protocol):
 class Reading:
     """One stream and its parser."""
 
-    __slots__ = ("_result", "parser", "raw")
+    __slots__ = ("_result", "_watch", "parser", "raw")
 
     def __init__(self, raw: RawStream, *, keep_text: bool) -> None:
         self.raw = raw
         self.parser = Parser(keep_text=keep_text)
+        self._watch = Watch()
         self._result: asyncio.Future[Parsed] | None = None
 
     @property
@@ -92,6 +94,12 @@ class Reading:
             self.raw.pieces[:0] = pieces[most:]
             return False
         return len(pieces) < _STEP_PIECES and not self.parser.used
+
+    def judge(self, now: int) -> None:
+        """Give up a stream that goes on without end; `now` in ns."""
+        raw = self.raw
+        if raw.give_up is not None and (found := self._watch.verdict(raw, self.parser, now)) is not None:
+            raw.give_up(*found)
 
     async def result(self, reader: "Reader") -> Parsed:
         """What the stream said, once it has ended and its turn has come."""
@@ -160,6 +168,7 @@ class Reader:
             while not reading.step():
                 until = await self._breathe(until)
             until = await self._breathe(until)
+            reading.judge(self._now())
 
     def enqueue(self, reading: Reading) -> None:
         """Conclude an ended stream in its turn."""

@@ -86,6 +86,32 @@ class Parser:
         join(self._recent, TAIL_CHARS)
         return whole(self._recent[0])
 
+    @property
+    def counts(self) -> bool:
+        """The server says how many tokens there are, so that `tokens_so_far` is exact."""
+        return bool(self._token_ids) or self._usage_grew
+
+    @property
+    def chunks(self) -> int:
+        """Arrivals that brought something."""
+        return len(self._t)
+
+    @property
+    def characters(self) -> int | None:
+        """Of all that was said; None where it is not kept. Takes as long as there is text."""
+        texts = (self._text, self._reasoning, *(tool.arguments for tool in self._tools.values()))
+        return sum(text.length() for text in texts) if self._keep_text else None
+
+    @property
+    def finished(self) -> bool:
+        """A finish reason came."""
+        return self._finish is not None
+
+    @property
+    def broke_off(self) -> str | None:
+        """What the server said instead of going on; None where it said nothing of the kind."""
+        return self._detail if self._failure == Failure.ERROR_EVENT else None
+
     def feed_all(self, pieces: Sequence[tuple[int, bytes]]) -> None:
         """Parse what arrived, in order: the same as `feed` for each piece; cheaper where events repeat themselves."""
         number, count = 0, len(pieces)

@@ -20,6 +20,10 @@ class Text:
         self._halves = False
         """Half of a surrogate pair was seen."""
 
+    def length(self) -> int:
+        """Characters so far."""
+        return sum(map(len, self._joined)) + sum(map(len, self._pieces))
+
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
         if len(self._pieces) >= JOIN_AT:

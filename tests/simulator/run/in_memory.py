@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import msgspec
@@ -23,6 +24,7 @@ REFUSALS = {
     "redirect": (b"307 Temporary Redirect", b"", b"Location: https://elsewhere/v1\r\n"),
     "not_sse": (b"200 OK", b'{"choices": []}', b""),
 }
+ENDLESS = ("endless", "endless_text", "endless_usage")
 WIDE = "é🎈 "
 """Said by a server that tears its characters apart: 7 bytes."""
 
@@ -135,6 +137,11 @@ class Engine:
             form = b"Content-Type: application/json\r\n"
             length = b"Content-Length: %d\r\n\r\n" % len(body)
             wire.protocol.data_received(b"HTTP/1.1 " + line + b"\r\n" + form + more + length + body)
+        elif fault == "endless_refusal":
+            wire.protocol.data_received(HEAD.replace(b"200 OK", b"500 Oops"))
+            while not wire.closing:
+                wire.say(b"no. ")
+                await self.clock.sleep(GAP_S)
         elif fault == "no_answer":
             wire.lose(None)
         elif fault == "not_http":
@@ -146,7 +153,7 @@ class Engine:
     async def _stream(self, asked: Asked) -> None:
         wire, fault = asked.wire, asked.fault
         total = asked.body["max_tokens"] - (fault == "short")
-        for number in range(total):
+        for number in count() if fault in ENDLESS else range(total):
             if number:
                 await self.clock.sleep(GAP_S)
             if number == MIDDLE and await self._breaks(wire, fault):
@@ -162,9 +169,14 @@ class Engine:
         if fault not in ("usage_absent", "counts_absent", "usage_early", "usage_beside"):
             for piece in _pieces(fault, _event(choices=[], usage=_usage(total))):
                 wire.say(piece)
+        if fault == "open_after_finish":
+            return
         if fault != "no_end":
             for piece in _pieces(fault, b"data: [DONE]\n\n"):
                 wire.say(piece)
+        while fault == "open_after_done" and not wire.closing:
+            wire.say(b": still here\n\n")
+            await self.clock.sleep(1.0)
         wire.say(b"")
         asked.over = True
 
@@ -178,6 +190,8 @@ class Engine:
             wire.say(_event(error={"message": "out of memory", "code": 500}))
             wire.say(b"data: [DONE]\n\n")
             wire.say(b"")
+        elif fault == "open_after_error":
+            wire.say(_event(error={"message": "out of memory", "code": 500}))
         elif fault == "malformed":
             wire.say(b'data: {"choices": [{"index"}]}\n\n')
             return False
@@ -190,10 +204,10 @@ class Engine:
 
 
 def _chunk(fault: str, number: int, total: int) -> bytes:
-    finish = "length" if number == total - 1 and fault != "no_finish" else None
+    finish = "length" if number == total - 1 and fault not in ("no_finish", *ENDLESS) else None
     text = WIDE if fault == "split" else f"w{number} "
     more: dict[str, Any] = {}
-    if fault == "usage_early" or (fault == "usage_beside" and number == total - 1):
+    if fault in ("usage_early", "endless_usage") or (fault == "usage_beside" and number == total - 1):
         more["usage"] = _usage(number + 1)
     if fault == "long_ids" and number == 0:
         more["prompt_token_ids"] = list(range(100_000, 1_500_000))
@@ -201,7 +215,7 @@ def _chunk(fault: str, number: int, total: int) -> bytes:
         text = "x" * 10_000_000
     ids = (
         {}
-        if fault in ("usage_early", "usage_late", "usage_beside", "counts_absent")
+        if fault in ("usage_early", "usage_late", "usage_beside", "counts_absent", "endless_text", "endless_usage")
         else {"token_ids": [1000 + number]}
     )
     return _event(choices=[{"index": 0, "text": text, "finish_reason": finish, **ids}], **more)

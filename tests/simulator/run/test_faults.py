@@ -121,6 +121,53 @@ def test_each_fault_has_its_name_and_the_other_streams_go_on(faulty, fault):
     assert engine.client.in_flight == engine.client.blocked == 0
 
 
+class Given(NamedTuple):
+    """What a run says of the one call whose answer has no end."""
+
+    failure: str
+    detail: str
+    tokens: range
+    """Arrivals that carried tokens; progress is looked at every 250 ms, in which 13 come."""
+    lasts: float
+    """From the request to the end, s; up to 250 ms more."""
+
+
+EXACTLY = OUT + OUT // 8 + 64
+WHOLE = FIRST_S + (OUT - 1) * GAP_S
+WITHOUT_END = {
+    "endless": Given(
+        "endless",
+        " tokens and no end where at most 20 tokens were asked for",
+        range(EXACTLY + 1, EXACTLY + 14),
+        FIRST_S + EXACTLY * GAP_S,
+    ),
+    "endless_usage": Given(
+        "endless", " tokens and no end", range(EXACTLY + 1, EXACTLY + 14), FIRST_S + EXACTLY * GAP_S
+    ),
+    "endless_text": Given("endless", " pieces of text and no end", range(297, 326), FIRST_S + 296 * GAP_S),
+    "open_after_done": Given("open_after_done", "still open 5 s after [DONE]", range(OUT, OUT + 1), WHOLE + 5),
+    "open_after_finish": Given("no_end_marker", "30 s after the finish reason", range(OUT, OUT + 1), WHOLE + 30),
+    "open_after_error": Given("error_event", "out of memory", range(MIDDLE, MIDDLE + 1), BROKEN + 5),
+    "endless_refusal": Given("http_500", "no. no. no. ", range(1), FIRST_S + 10),
+}
+
+
+@pytest.mark.parametrize("fault", WITHOUT_END)
+def test_an_answer_without_end_is_given_up_and_the_other_streams_go_on(faulty, fault):
+    run, engine = faulty(fault)
+    given = WITHOUT_END[fault]
+    met = run.end(1, VICTIM)
+    assert run.summary.failures == {given.failure: 1}
+    assert (met.failure, met.cut) == (given.failure, False)
+    assert given.detail in met.detail
+    assert len(met.chunks.us) in given.tokens
+    assert 0 <= (met.t_end - met.t_sent) / NS - given.lasts <= 0.6
+    assert engine.asked[met.request_id].wire.closing
+    assert run.summary.sessions_completed == AGENTS - 1
+    others, clean = ([facts(e) for e in each.ends if e.session != VICTIM] for each in (run, faulty("none")[0]))
+    assert sorted(others) == sorted(clean)
+
+
 def _added(us):
     total, out = 0, []
     for step in us:
