@@ -53,6 +53,10 @@ class Readings(Protocol):
 
     async def catch_up(self) -> None: ...
 
+    def tokens_of(self, followed: Sequence[Live | None]) -> list[int]:
+        """Output tokens seen so far of each; 0 where nothing is followed yet."""
+        ...
+
 
 class Reading:
     """One stream and its parser."""
@@ -160,6 +164,10 @@ class Reader:
     def forget(self, raw: RawStream) -> None:
         """A stream was given up: it is no longer live."""
         self.live.pop(raw.request_id, None)
+
+    def tokens_of(self, followed: Sequence[Live | None]) -> list[int]:
+        """Output tokens seen so far of each; 0 where nothing is followed yet."""
+        return [0 if one is None else one.tokens for one in followed]
 
     async def catch_up(self) -> None:
         """Parse what the live streams have received so far, so that `tokens_so_far` and `tail` are current."""

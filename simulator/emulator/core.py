@@ -6,7 +6,7 @@ when one begins, as in vLLM: a request that arrives meanwhile joins one step lat
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -147,6 +147,20 @@ class Core:
             scheduler.parking.settle(request)
             return request.produced
         return request.produced + max(0, scheduler.returned - request.returned_from)
+
+    def tokens_of(self, requests: Iterable[Request | None]) -> list[int]:
+        """`tokens` of each; 0 for None."""
+        if self.scheduler.limits.speculative_tokens:
+            return [0 if request is None else self.tokens(request) for request in requests]
+        returned = self.scheduler.returned
+        return [
+            0
+            if request is None
+            else request.produced + returned - request.returned_from
+            if request.parked and returned > request.returned_from
+            else request.produced
+            for request in requests
+        ]
 
     def collect(self, request: Request) -> Given:
         """With `lazy`: what a request got since the last such call, or since its beginning."""

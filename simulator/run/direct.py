@@ -14,6 +14,7 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.clock import VirtualClock
 from windtunnel.agents.failures import Failure, http_failure
 from windtunnel.agents.http import RawStream, shorten
+from windtunnel.agents.reading import Live
 from windtunnel.agents.sse import CountedBy, Parsed
 from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.ask import Refusal
@@ -234,6 +235,10 @@ class Direct:
     async def catch_up(self) -> None:
         """Nothing is left unread."""
 
+    def tokens_of(self, followed: Sequence[Live | None]) -> list[int]:
+        """Of all at once: a fleet is asked thousands of times an hour, and most of it may wait."""
+        return self.core.tokens_of([None if stream is None else cast("Stream", stream).request for stream in followed])
+
     def session_over(self, front: str) -> None:
         """The ids of its requests begin so; none will come any more."""
         self._bodies.forget(front)
@@ -274,10 +279,9 @@ class Direct:
         counters = scheduler.counters
         drafted = scheduler.limits.speculative_tokens > 0
         generated = self._generated
-        for stream in self._running.values():
-            tokens = stream.tokens
-            generated += tokens
+        for stream, tokens in zip(self._running.values(), self.core.tokens_of(self._running), strict=True):
             if tokens:
+                generated += tokens
                 self._count_prompt(stream)
         return ev.EngineSample(
             t=t,

@@ -20,6 +20,7 @@ from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.counts import Counts
 from windtunnel.simulator.run.deck import CallBudget, Deck, Draw, seeded
 from windtunnel.simulator.run.lane import NS, ActiveCall, SessionRun
+from windtunnel.simulator.run.looks import Looks
 from windtunnel.simulator.run.pacing import RateCap
 from windtunnel.simulator.run.prepare import tagged
 from windtunnel.simulator.run.window import Window
@@ -28,10 +29,7 @@ StopKind = Literal["duration", "interrupted", "engine_gone", "worker_gone", "fai
 PROGRESS_S = 0.25
 FAILED_SESSION_PAUSE_S = 1.0
 """A lane whose session failed waits this long, so that a refusing server is not hammered."""
-TAIL_CHARS = 120
 _LANE = attrgetter("lane")
-SLICE_NS = 250_000
-"""Longest time that looking at the calls in flight holds the event loop, give or take one call."""
 
 
 class Driver:
@@ -70,6 +68,7 @@ class Driver:
         self._deck = Deck(len(prepared), config.seed, config.sessions)
         self._budget = CallBudget(config.calls)
         self._counts = Counts(options)
+        self._looks = Looks(self.reader, self._counts, clock, text=config.text)
         self._cap = None if config.rate is None else RateCap(config.rate, clock)
         self.window = Window(config.agents, config.warmup, config.duration_s, self._enter)
         self.active: list[ActiveCall] = []
@@ -321,70 +320,27 @@ class Driver:
             await self.clock.sleep_until(due)
             began = self.clock.now_ns()
             await self.reader.catch_up()
-            seen = await self._look_at_calls(began)
-            self._emit_progress([progress for active, progress in seen if not active.over])
+            seen = await self._looks.at(self.active.copy(), began)
+            shown = [progress for active, progress in seen if not active.over]
+            self._emit_progress(shown, parsed=all(progress.exact for progress in shown))
             self._writer.flush()
 
     def _progress_now(self) -> int:
         """The same on a virtual clock, one time after the other; when it is due again."""
         now = self.clock.now_ns()
         if self._progress_due is not None:
-            self._emit_progress(self._look_now())
+            shown, exact = self._looks.now(self.active)
+            self._emit_progress(shown, parsed=exact)
             self._writer.flush()
         due = now if self._progress_due is None else self._progress_due
         self._progress_due = max(due + round(PROGRESS_S * NS), now)
         return self._progress_due
 
-    async def _look_at_calls(self, began: int) -> list[tuple[ActiveCall, ev.AgentProgress]]:
-        """What each call in flight has come to, a slice of them at a time: the sockets are looked at in between."""
-        seen = []
-        until = self.clock.now_ns() + SLICE_NS
-        now_ns = self.clock.now_ns
-        for active in self.active.copy():
-            if now_ns() >= until:
-                await asyncio.sleep(0)
-                until = now_ns() + SLICE_NS
-            if not active.over:
-                seen.append((active, self._look_at(active, began)))
-        return seen
-
-    def _look_now(self) -> list[ev.AgentProgress]:
-        """What each call in flight has come to, where nothing arrives meanwhile: thousands of looks make an hour."""
-        exact, text, of = self._counts.told, self.config.text, ev.AgentProgress
-        seen, more = [], 0
-        for active in self.active:
-            reading, shown = active.reading, active.shown
-            tokens = 0 if reading is None else reading.tokens
-            if shown is None or tokens != shown.tokens or (tokens and shown.exact != exact) or shown.state == "queue":
-                if reading is not None and tokens:
-                    more += tokens - active.counted
-                    active.counted = tokens
-                    tail = reading.look()[1][-TAIL_CHARS:] if text else ""
-                    shown = of(active.agent, active.thread, active.call, "decode", tokens, tail, exact)
-                else:
-                    shown = of(active.agent, active.thread, active.call, "queue" if reading is None else "prefill", 0)
-                active.shown = shown
-            seen.append(shown)
-        self.output_tokens += more
-        return seen
-
-    def _look_at(self, active: ActiveCall, began: int) -> ev.AgentProgress:
-        reading = active.reading
-        state: ev.AgentState = "queue"
-        tokens, tail, exact = 0, "", True
-        if reading is not None:
-            tokens, tail = reading.look()
-            if tail:
-                tail = tail[-TAIL_CHARS:] if self.config.text else ""
-            state = "decode" if tokens else "prefill"
-            exact = not tokens or self._counts.exact(reading, began)
-        self.output_tokens += tokens - active.counted
-        active.counted = tokens
-        return ev.AgentProgress(active.agent, active.thread, active.call, state, tokens, tail, exact)
-
-    def _emit_progress(self, agents: Sequence[ev.AgentProgress] = ()) -> None:
+    def _emit_progress(self, agents: Sequence[ev.AgentProgress] = (), *, parsed: bool = True) -> None:
         flying = {active.agent for active in self.active}
         in_tool = sum([bool(self.live[agent].tools) for agent in self.live.keys() - flying])
+        self.output_tokens += self._looks.tokens
+        self._looks.tokens = 0
         self.emit(
             ev.Progress(
                 t=self.now(),
@@ -394,6 +350,6 @@ class Driver:
                 in_tool=in_tool,
                 waiting=len(self.live) - len(flying) - in_tool,
                 agents=tuple(agents),
-                parsed=all(progress.exact for progress in agents),
+                parsed=parsed,
             )
         )

@@ -56,8 +56,10 @@ class ActiveCall:
         self.over = False
         self.counted = 0
         """Output tokens already added to the run's live total."""
-        self.shown: ev.AgentProgress | None = None
+        self.shown = ev.AgentProgress(agent, thread, call, "queue", 0)
         """What was last said of it."""
+        self.told = False
+        """That it is on its way was said."""
 
 
 class SessionRun:

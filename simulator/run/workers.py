@@ -17,6 +17,7 @@ from typing import Self
 
 from windtunnel.agents.client import RawStream, Target
 from windtunnel.agents.failures import Failure
+from windtunnel.agents.reading import Live
 from windtunnel.agents.sse import Parsed
 from windtunnel.simulator.run.pipe import Abort, Answered, Hello, Look, Pipe, Ready, Seen, Send, ToRun, start_process
 from windtunnel.simulator.run.probe import Health
@@ -221,6 +222,9 @@ class Workers:
 
     def forget(self, raw: RawStream) -> None:
         self._flights.pop(raw.request_id, None)
+
+    def tokens_of(self, followed: Sequence[Live | None]) -> list[int]:
+        return [0 if one is None else one.tokens for one in followed]
 
     async def catch_up(self) -> None:
         """Every live stream's count is that of now, unless its worker is late."""
