@@ -24,6 +24,8 @@ ANSWER_S = 120.0
 """A probe waits at most this long: a busy engine queues even a one-token request."""
 METRICS_S = 10.0
 """A metrics page is made at once by an engine that has one, however busy it is."""
+LOOK_S = 1.0
+"""Between looks at whether the connection is still there while an answer comes."""
 MOST_BYTES = 1 << 28
 """Of one answer: what is longer has no end."""
 
@@ -206,12 +208,28 @@ async def fetch(session: "aiohttp.ClientSession", url: str, body: Any = None, *,
 
 async def _body(response: "aiohttp.ClientResponse", url: str) -> bytes:
     parts, size = [], 0
-    async for part in response.content.iter_any():
+    while part := await _part(response):
         parts.append(part)
         size += len(part)
         if size > MOST_BYTES:
             raise EngineError(f"{url}: the answer has no end ({MOST_BYTES >> 20} MiB were read)")
     return b"".join(parts)
+
+
+async def _part(response: "aiohttp.ClientResponse") -> bytes:
+    """The next bytes, none at the end. Where a damaged part ends the connection, nobody wakes who waits for more."""
+    import aiohttp
+
+    while True:
+        try:
+            async with asyncio.timeout(LOOK_S) as limit:
+                return await response.content.readany()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        kept = response.connection
+        if kept is not None and (kept.transport is None or kept.transport.is_closing()):
+            raise aiohttp.ClientPayloadError("the connection is gone, and not the answer's end the reason")
 
 
 async def metrics_page(session: "aiohttp.ClientSession", url: str) -> Answer:

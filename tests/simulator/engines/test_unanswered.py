@@ -6,6 +6,7 @@ import contextlib
 import aiohttp
 import pytest
 
+from windtunnel.simulator.engines import base
 from windtunnel.simulator.engines.base import fetch
 from windtunnel.simulator.engines.launch import free_port
 from windtunnel.traces.errors import EngineError
@@ -14,13 +15,18 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 @contextlib.asynccontextmanager
-async def serving(answer):
-    """A server that reads a head and sends these bytes: -> (session, url)."""
+async def serving(*answer):
+    """A server that reads a head and sends these bytes, part by part: -> (session, url)."""
 
     async def serve(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(answer)
-        await writer.drain()
+        for number, part in enumerate(answer):
+            if number:
+                await asyncio.sleep(0.02)
+            writer.write(part)
+            await writer.drain()
+        if len(answer) > 1:
+            await reader.read()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -33,9 +39,9 @@ def redirect(to):
     return f"HTTP/1.1 307 Temporary\r\nLocation: {to}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n".encode()
 
 
-async def told(answer, body=None):
+async def told(*answer, body=None):
     """What is said of that answer behind the URL."""
-    async with serving(answer) as (session, url):
+    async with serving(*answer) as (session, url):
         with pytest.raises(EngineError) as error:
             await fetch(session, url, body)
     said = str(error.value)
@@ -48,7 +54,7 @@ async def told(answer, body=None):
 @pytest.mark.parametrize("body", [None, {"model": "m"}])
 async def test_a_redirect_to_where_nothing_listens_is_named(body):
     port = free_port()
-    assert await told(redirect(f"http://127.0.0.1:{port}/other"), body) == (
+    assert await told(redirect(f"http://127.0.0.1:{port}/other"), body=body) == (
         f"it redirects to 127.0.0.1:{port}, and nothing listens there; start what it leads to or correct the redirect"
     )
 
@@ -88,3 +94,17 @@ async def test_redirects_without_end_and_to_no_address_are_named():
 )
 async def test_what_is_wrong_with_an_answer_is_said_in_words(answer, said):
     assert (await told(answer)).startswith(said)
+
+
+async def test_an_answer_that_is_damaged_later_is_named_though_the_server_keeps_the_connection(monkeypatch):
+    monkeypatch.setattr(base, "LOOK_S", 0.05)
+    begun = OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n"
+    async with asyncio.timeout(5):
+        said = await told(begun, b"zz\r\nhello\r\n")
+    assert said == "the answer is damaged: its parts are not marked as HTTP wants it; look for a proxy in between"
+
+
+async def test_an_answer_that_comes_slowly_is_waited_for(monkeypatch):
+    monkeypatch.setattr(base, "LOOK_S", 0.005)
+    async with serving(OK + b"Content-Length: 6\r\n\r\n1", b"23", b"456") as (session, url):
+        assert (await fetch(session, url)).body == b"123456"
