@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from textual import events
 from textual._compositor import CompositorUpdate
-from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 from textual.screen import ModalScreen, Screen
@@ -21,6 +20,7 @@ from textual.screen import ModalScreen, Screen
 from windtunnel.traces.errors import WindtunnelError
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.frugal import FrugalDriver, cropped
+from windtunnel.tui.keys import InTurn
 from windtunnel.tui.palettes import NAMES, PALETTES, PaletteName
 from windtunnel.tui.picture import svg
 from windtunnel.tui.screens.agent import AgentScreen
@@ -96,7 +96,7 @@ def grounds(name: PaletteName) -> str:
     """
 
 
-class Viewer(App[int]):
+class Viewer(InTurn[int]):
     """`watch` asks before it leaves a live run; `view` just closes."""
 
     TITLE = "windtunnel"
