@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import sys
+from typing import NoReturn
 
 SILENT = frozenset({"--svg", "--list", "--web", "-h", "--help"})
 STARTING = "opening the screen ..."
@@ -20,16 +21,28 @@ def begin(words: list[str]) -> bool:
     return True
 
 
+def leave(code: int) -> NoReturn:
+    """At once: taking everything down takes a tenth of a second, in which keys meant for the screen reach the shell."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
+
+
 def main() -> int:
     """An interrupt while everything is being loaded, or before the screen hears it, ends with exit code 130."""
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # who became this process has held it back
         told = begin(sys.argv[1:])
-        from windtunnel.tui.start import main as start
+        from windtunnel.simulator.run.viewer import keys_kept
 
-        if told:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
-        return start(sys.argv[1:])
+        with keys_kept() if told else contextlib.nullcontext():
+            from windtunnel.tui.start import main as start
+
+            if told:
+                print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+            code = start(sys.argv[1:])
+        return leave(code) if told else code
     except KeyboardInterrupt:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # there is nothing left to interrupt
         with contextlib.suppress(OSError):

@@ -1,9 +1,12 @@
 """Whatever a terminal sends, the viewer goes on: bytes that are no text, reports that mean nothing."""
 
+import array
+import fcntl
 import os
 import random
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +114,40 @@ def test_any_bytes_leave_it_reading() -> None:
         last = [*keyboard.feed(b"\x1b[201~" + b"z" * 40 + b"q")]
         assert isinstance(last[-1], events.Key), noise
         assert last[-1].key == "q", noise
+
+
+LEAVING = """
+import atexit, fcntl, runpy, select, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # its own terminal, as in a shell
+import windtunnel.tui.start as start
+start.main = lambda argv: select.select([0], [], []) and 7
+atexit.register(print, "taken down")
+sys.argv = ["windtunnel.tui", "run"]
+runpy.run_module("windtunnel.tui", run_name="__main__")
+"""
+
+
+def test_what_is_typed_while_the_screen_goes_does_not_reach_the_shell() -> None:
+    master, slave = os.openpty()
+    path = os.pathsep.join(p for p in sys.path if p)
+    viewer = subprocess.Popen(
+        [sys.executable, "-c", LEAVING],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        env=os.environ | {"TERM": "xterm-256color", "PYTHONPATH": path},
+        start_new_session=True,
+    )
+    try:
+        os.write(master, b"rm -r it\n")
+        assert viewer.wait(PATIENCE_S) == 7
+        unread = array.array("i", [0])
+        fcntl.ioctl(slave, termios.FIONREAD, unread)
+        assert unread[0] == 0
+        assert termios.tcgetattr(slave)[3] & (termios.ICANON | termios.ECHO) == termios.ICANON | termios.ECHO
+        # Nor does it take its time: it went without taking everything down first.
+        assert b"taken down" not in os.read(master, 1 << 16)
+    finally:
+        viewer.kill()
+        os.close(master)
+        os.close(slave)
