@@ -31,8 +31,10 @@ class Response:
     def content(self) -> "Response":
         return self
 
-    async def iter_any(self) -> AsyncIterator[bytes]:
-        yield self._body
+    async def readany(self) -> bytes:
+        """All of it, then nothing."""
+        body, self._body = self._body, b""
+        return body
 
 
 class Door:
