@@ -6,7 +6,7 @@ from html import escape
 import numpy as np
 
 from windtunnel.simulator.experiments.outcome import Figure, Outcome, StepOutcome
-from windtunnel.simulator.experiments.table import change, figure, spread
+from windtunnel.simulator.experiments.table import before, change, figure, made_of, spread
 from windtunnel.simulator.report import svg
 from windtunnel.simulator.report.gather import Gathered
 from windtunnel.simulator.report.labels import Box, grouped, leader, placed
@@ -18,6 +18,8 @@ LANES_WIDTH, LANES_LEFT = 1240.0, 30.0
 _NAMES = {"ttft_s": "first token", "tpot_s": "time per output token", "e2e_s": "whole call"}
 _CURVE = 240
 """Points of a distribution's curve."""
+_LINE = 15.0
+"""Height of a line of words under a bar."""
 _DOT = 8.0
 """Width of a point: hollow, so that one on another is seen."""
 
@@ -96,36 +98,47 @@ def lanes(run: Gathered) -> str:
 
 def ladder(outcome: Outcome, metric: str, *, flips: Sequence[str] = ()) -> str:
     """A bar for each step with its interval, and what the step changes; steps named in `flips` are marked."""
-    row, gap = 46.0, 8.0
+    said = [_said(step, metric, outcome) for step in outcome.steps]
+    row, gap = 31.0 + _LINE * max(map(len, said), default=1), 8.0
     height = gap + (row + gap) * len(outcome.steps) + 6
     known = [step.metrics[metric] for step in outcome.steps if metric in step.metrics]
     top = max((f.high or f.value or 0.0 for f in known), default=0.0) or 1.0
     x = svg.Scale(0, top, 8.0, svg.WIDTH - 8.0)
     parts = [f'<svg class="chart" viewBox="0 0 {svg.WIDTH:g} {height:g}" role="img" aria-label="{metric} by step">']
-    for place, step in enumerate(outcome.steps):
+    for place, (step, lines) in enumerate(zip(outcome.steps, said, strict=True)):
         y = gap + place * (row + gap)
         if step.name in flips:
             parts.append(svg.rect(0, y - 4, svg.WIDTH, row + 8, "flip"))
-        parts += _bar(step, metric, x, y)
+        parts += _bar(step, metric, lines, x, y)
     return "".join([*parts, "</svg>"])
 
 
-def _bar(step: StepOutcome, metric: str, x: svg.Scale, y: float) -> list[str]:
+def _said(step: StepOutcome, metric: str, outcome: Outcome) -> list[tuple[str, str]]:
+    """What stands below a step's bar, (words, class) of each line. A ratio stands beside the bar's figure; where it is
+    made of others, behind those.
+    """
+    found, versus = step.metrics.get(metric, Figure(None)), step.versus_previous.get(metric)
+    mine = figure(metric, found.value)
+    if versus is None:
+        return [(mine, "base")]
+    of = made_of(metric, versus, found, before(step, outcome).metrics.get(metric, Figure(None)))
+    if not of:
+        return [(f"{mine}   {change(versus)}", versus.verdict)]
+    return [(mine, "base"), (f"{of}:", "base"), (change(versus), versus.verdict)]
+
+
+def _bar(step: StepOutcome, metric: str, said: Sequence[tuple[str, str]], x: svg.Scale, y: float) -> list[str]:
     parts = [svg.text(x.start, y + 11, step.name[:64], "step")]
     if not step.runs:
         return [*parts, svg.text(x.start, y + 30, step.failure[:105], "bad")]
     found = step.metrics.get(metric, Figure(None))
-    versus = step.versus_previous.get(metric)
-    verdict = versus.verdict if versus is not None else "base"
+    verdict = said[-1][1]
     if found.value is not None:
         parts.append(svg.rect(x.start, y + 16, x(found.value) - x.start, 12, f"bar {verdict}", spread(metric, found)))
         if found.low is not None and found.high is not None and found.high > found.low:
             parts.append(svg.whisker(x(found.low), x(found.high), y + 22))
-    said = figure(metric, found.value)
-    if versus is not None:
-        said += f"   {change(versus)}"
-    parts.append(svg.text(x.start, y + 41, said, f"value {verdict}"))
-    return parts
+    lines = enumerate(said)
+    return [*parts, *(svg.text(x.start, y + 41 + _LINE * n, words, f"value {kind}") for n, (words, kind) in lines)]
 
 
 def agents_against_total(outcome: Outcome) -> str:

@@ -37,7 +37,7 @@ LONGEST_WORD = 48
 """Characters; what is longer (a path) is broken anywhere."""
 MISSING = "not reported"
 EMULATED = "emulated"
-_PARTS = ("p50", "p90", "p99", "max")
+_PARTS = ("p50", "p90", "p95", "p99", "max")
 _FACTS = (
     ("output_tokens_per_s", "output tokens/s"),
     ("session_equivalents_per_hour", "sessions' work an hour"),
@@ -190,9 +190,8 @@ def _figures(summary: Summary) -> str:
     for name in METRICS:
         value = getattr(summary, name, None)
         if isinstance(value, Distribution):
-            parts = [
-                f"{part} {figure(f'{name}.{part}', getattr(value, part))}" for part in ("p50", "p90", "p99", "max")
-            ]
+            known = [(part, at) for part in _PARTS if (at := getattr(value, part)) is not None]
+            parts = [f"{part} {figure(f'{name}.{part}', at)}" for part, at in known]
             rows.append((name, ", ".join(parts)))
         elif isinstance(value, int):
             rows.append((name, f"{value:,}"))

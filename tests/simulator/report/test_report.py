@@ -92,6 +92,8 @@ def test_a_runs_page_says_what_its_summary_says(runs, tmp_path):
     assert f"{summary['output_tokens']:,}" in words
     assert f"{summary['output_tokens_per_s']:,.0f}" in words or f"{summary['output_tokens_per_s']:,.2f}" in words
     assert f"{summary['cache_hit_ratio']:.1%}" in words
+    late = summary["e2e_s"]
+    assert f"p90 {late['p90']:,.2f} s, p95 {late['p95']:,.2f} s, p99 {late['p99']:,.2f} s, max" in words
     run = json.loads((runs["large"] / "run.json").read_text())
     for trace in run["traces"]:
         assert trace["fingerprint"] in words
