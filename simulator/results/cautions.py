@@ -1,9 +1,11 @@
-"""What to know before a run's latencies are believed: whose calls they leave out, and how few they are of."""
+"""What to know before a run's latencies are believed: what they leave out, and how few calls they are of."""
 
 from windtunnel.simulator.results.summary_model import Summary
 
 SHARE_LEFT_OUT = 0.05
 """Of the calls begun in the window; up to here what the end cut changes little."""
+SHARE_UNSEEN = 0.05
+"""Of the window; a mean changes little by what is missing of a shorter time."""
 FEWEST = 30
 """Calls; of fewer a high percentile is one call or two."""
 
@@ -28,6 +30,12 @@ def cautions(summary: Summary) -> list[str]:
         said.append(
             f"{unended:,} of the {begun:,} calls begun in the window had not ended when the run did; they are left "
             f"out, and are mostly the long ones: E2E and the upper percentiles are too low{remedy}"
+        )
+    unseen = summary.engine.unseen_s
+    if unseen and unseen > SHARE_UNSEEN * summary.window_s:
+        said.append(
+            f"the engine's metrics did not come for {unseen:,.0f} s of the window's {summary.window_s:,.0f} s: what it "
+            "says of itself is of the rest"
         )
     few = summary.e2e_s.n if summary.e2e_s is not None else 0
     if 0 < few < FEWEST:

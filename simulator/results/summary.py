@@ -6,6 +6,7 @@ be missing.
 """
 
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ OF_REPLAYS = ("sessions_per_hour", "session_equivalents_per_hour", "makespan_s",
 """A recorded session ends when the recording does: how long it took and how many fit in an hour is not known. And its
 prompts are what they are.
 """
+
+GAP_NS = 10_000_000_000
+"""Scrapes are a second apart, and a slow page takes up to five."""
 
 
 def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:
@@ -115,8 +119,21 @@ def _engine(tally: Tally, engine: dict[str, Any], emulated: Emulation | None) ->
         hit_ratio=ratio(inside.prefix_hits, inside.prefix_queries),
         preemptions=_delta(tally.engine).preemptions,
         acceptance_length=None if accepted is None else tidy(1 + accepted),
+        unseen_s=_unseen(tally, engine),
         **({} if emulated is None else {f"emulated_{k}": v for k, v in msgspec.structs.asdict(emulated).items()}),
     )
+
+
+def _unseen(tally: Tally, engine: dict[str, Any]) -> float | None:
+    """Seconds of the window between two samples, or after the last one, that are further apart than scrapes are."""
+    window = tally.window
+    if window is None:
+        return None
+    if not tally.engine:
+        return tidy(window.seconds) if _dict(engine.get("capabilities")).get("metrics") is True else None
+    times = [*(sample.t for sample in tally.engine), tally.end_t]
+    gaps = [(a, b) for a, b in pairwise(times) if b - a > GAP_NS]
+    return tidy(sum(max(0, min(b, window.end) - max(a, window.start)) for a, b in gaps) / 1e9)
 
 
 def _gpu(samples: list[GpuSample], rate: Any) -> GpuSummary | None:

@@ -82,6 +82,8 @@ class EngineSummary(Struct, frozen=True, kw_only=True):
     """Of the whole run."""
     acceptance_length: float | None = None
     """1 + accepted over drafts, growth inside the window."""
+    unseen_s: float | None = None
+    """Of the window, s: as long did its metrics not come, in gaps of over 10 s. None where it has none."""
     emulated_gpu: str | None = None
     """This and what follows: of an emulated engine, see `emulation`; None of a real one."""
     emulated_model: str | None = None

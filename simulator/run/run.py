@@ -237,9 +237,12 @@ class Run:
         plain.enabled = not self.screen
 
         async def scrape() -> None:
-            sample = await scraper.once(driver.now()) if scraper is not None else None
-            if sample is not None:
+            if scraper is None:
+                return
+            if (sample := await scraper.once(driver.now())) is not None:
                 driver.emit(sample)
+            elif (news := scraper.news()) is not None:
+                driver.emit(ev.Note(t=driver.now(), level="warning", text=news))
 
         local = launched is not None or "://127.0.0.1" in root or "://localhost" in root
         gpus = gpu.Gpus.open() if local and not resolved.emulated else None

@@ -14,12 +14,14 @@ import aiohttp
 import msgspec
 
 from windtunnel.agents.events import EngineSample
-from windtunnel.simulator.engines.base import fetch, root_of
+from windtunnel.simulator.engines.base import Answer, fetch, root_of
 from windtunnel.simulator.engines.known import ADAPTERS
 from windtunnel.traces.errors import EngineError
 
 MEANS = frozenset({"kv_usage", "cache_hit_rate", "spec_accept_length"})
 """Shares and lengths: averaged over engines and not summed."""
+LONGEST_S = 5.0
+"""A page is waited for so long: what comes later is no picture of the moment, and the run goes on without."""
 REPLICA = re.compile(rb'[{,](?:engine|dp_rank)="([^"]*)"')
 """The label that tells data-parallel engines of one page apart: `engine` in vLLM, `dp_rank` in SGLang."""
 
@@ -101,6 +103,7 @@ class Scraper:
         self._pattern = wanted_lines(names) if names else None
         self.failed: str | None = None
         """What went wrong with the last scrape."""
+        self._told = False
         self.parse_ms = 0.0
         """Time that the last pages held the event loop for reading them."""
 
@@ -113,7 +116,7 @@ class Scraper:
             return None
         began = perf_counter_ns()
         try:
-            answers = await asyncio.gather(*(fetch(self._session, url) for url in self._urls))
+            answers = await asyncio.gather(*(self._page(url) for url in self._urls))
         except EngineError as error:
             self.failed = str(error)
             return None
@@ -138,9 +141,27 @@ class Scraper:
         values = together([{field: [value] for field, value in one.items()} for one in replicas.values()])
         done = perf_counter_ns()
         self.parse_ms = (done - got) / 1e6
-        self.failed = None
+        self.failed, self._told = None, False
         sample = EngineSample(t=t, scrape_ms=round((done - began) / 1e6, 3))
         return msgspec.structs.replace(sample, **values, apart=replicas if len(replicas) > 1 else None)
+
+    def news(self) -> str | None:
+        """One sentence when scrapes have begun to fail; None when there is nothing new."""
+        if self.failed is None or self._told:
+            return None
+        self._told = True
+        return (
+            f"the engine's metrics do not come ({self.failed.rstrip('.')}): the run goes on, what they say is missing"
+        )
+
+    async def _page(self, url: str) -> Answer:
+        try:
+            async with asyncio.timeout(LONGEST_S) as limit:
+                return await fetch(self._session, url)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise EngineError(f"{url}: no whole answer in {LONGEST_S:g} s") from None
 
 
 async def names_on(session: aiohttp.ClientSession, urls: Sequence[str]) -> dict[str, str]:

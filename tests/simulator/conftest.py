@@ -62,6 +62,8 @@ class FakeEngine:
     bodies: list[dict[str, Any]] = field(default_factory=list)
     deaf: asyncio.Event = field(default_factory=_set_event)
     """Cleared, `/tokenize` does not answer."""
+    page: asyncio.Event = field(default_factory=_set_event)
+    """Cleared, `/metrics` does not."""
     template: dict[str, int] = field(default_factory=lambda: {"system": 4, "user": 5, "assistant": 6, "tool": 9})
 
     def app(self) -> web.Application:
@@ -98,6 +100,7 @@ class FakeEngine:
         return web.Response()
 
     async def _metrics(self, _):
+        await self.page.wait()
         generated = self.generated.pop(0) if len(self.generated) > 1 else self.generated[0]
         return web.Response(text=PAGE % {"running": self.running, "generated": generated})
 

@@ -2,14 +2,19 @@
 
 import msgspec
 
+from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results.cautions import cautions, left_out
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.text import render_summary
+
+from .conftest import NS, Stream
 
 LEFT_OUT = (
     "2 of the {begun} calls begun in the window had not ended when the run did; they are left out, and are mostly the "
     "long ones: E2E and the upper percentiles are too low"
 )
+
+UNSEEN = "the engine's metrics did not come for {} s of the window's 90 s: what it says of itself is of the rest"
 
 
 def made(stream, short, **of_run):
@@ -31,6 +36,39 @@ def made(stream, short, **of_run):
 
 def text_of(summary, **more):
     return " ".join(render_summary(summary, **more).split())
+
+
+def scraped(*times, run=None, window=(10, 100), end=100):
+    s = Stream(1).phase(0, "warmup").phase(window[0], "steady").phase(window[1], "done")
+    s.add(*(EngineSample(t=round(t * NS), scrape_ms=1.0, running=1.0) for t in times))
+    s.end(end)
+    return summarise(run or {}, s.events())
+
+
+def test_metrics_that_stop_coming_are_said_with_how_long():
+    """Scrapes are a second apart. The gaps before the window and up to 10 s are none of its own."""
+    whole = scraped(*range(101))
+    assert (whole.engine.unseen_s, cautions(whole)) == (0.0, [])
+    late = scraped(0, *range(5, 40), *range(50, 101))
+    assert (late.engine.unseen_s, cautions(late)) == (11.0, [UNSEEN.format(11)])
+    assert "- " + UNSEEN.format(11) in text_of(late)
+    gone = scraped(*range(70), 120, end=120)
+    assert (gone.engine.unseen_s, cautions(gone)) == (31.0, [UNSEEN.format(31)])
+    assert scraped(*range(55), end=95).engine.unseen_s == 41.0
+    assert scraped(1, 13, *range(14, 101)).engine.unseen_s == 3.0
+    brief = scraped(6, *range(14, 101))
+    assert brief.engine.unseen_s == 0.0
+    assert cautions(scraped(1, 13, *range(14, 101))) == []
+
+
+def test_metrics_that_never_came_are_missed_only_where_the_engine_has_them():
+    capable = {"engine": {"capabilities": {"metrics": True}}}
+    assert scraped().engine.unseen_s is None
+    assert cautions(scraped()) == []
+    assert cautions(scraped(run=capable)) == [UNSEEN.format(90)]
+    without = Stream(1).phase(0, "warmup")
+    without.end(100)
+    assert summarise(capable, without.events()).engine.unseen_s is None
 
 
 def test_calls_without_an_end_are_counted_and_said(stream):

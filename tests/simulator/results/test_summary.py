@@ -315,7 +315,7 @@ def test_every_key_of_the_contract_is_there(busy):
     assert set(contract.split()) <= set(written)
     engine = "name version model resolved kv_tokens running waiting kv_usage hit_ratio preemptions acceptance_length"
     engine += " emulated_gpu emulated_model emulated_vllm emulated_calibrated emulated_fit emulated_unverified"
-    engine += " emulated_error_bar"
+    engine += " emulated_error_bar unseen_s"
     assert set(engine.split()) == set(written["engine"])
     assert set(written["ttft_s"]) == {"n", "mean", "p50", "p90", "p95", "p99", "max"}
 

@@ -1,8 +1,10 @@
 """A scrape reads a dozen lines of a page of thousands, exactly, and in well under a millisecond."""
 
+import asyncio
 from time import perf_counter
 
 from windtunnel.simulator.engines.vllm import METRICS
+from windtunnel.simulator.run import scrape
 from windtunnel.simulator.run.scrape import Scraper, read_page, wanted_lines
 
 LABELS = 'engine="%d",model_name="org/some-model"'
@@ -83,6 +85,29 @@ async def test_scraper_stamps_a_sample_and_says_what_went_wrong(fake_engine):
     engine.key = "now closed"
     assert await scraper.once(43) is None
     assert "HTTP 401" in scraper.failed
+
+
+async def test_a_page_that_begins_to_hang_is_given_up_and_told_once(fake_engine, monkeypatch):
+    monkeypatch.setattr(scrape, "LONGEST_S", 0.05)
+    session, url, engine = await fake_engine()
+    scraper = Scraper(session, url, METRICS)
+    why = f"{url}/metrics: no whole answer in 0.05 s"
+    told = f"the engine's metrics do not come ({why}): the run goes on, what they say is missing"
+    assert await scraper.once(0) is not None
+    assert scraper.news() is None
+    engine.page.clear()
+    async with asyncio.timeout(5):
+        assert await scraper.once(1) is None
+        assert scraper.news() == told
+        assert await scraper.once(2) is None
+    assert scraper.news() is None
+    engine.page.set()
+    assert await scraper.once(3) is not None
+    assert scraper.news() is None
+    engine.page.clear()
+    assert await scraper.once(4) is None
+    assert scraper.news() == told
+    engine.page.set()
 
 
 async def test_an_engine_without_metrics_is_not_asked(fake_engine):
