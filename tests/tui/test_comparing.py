@@ -302,6 +302,29 @@ def test_the_figures_beside_a_ratio_are_those_it_is_made_of(ladder: Path, width:
     assert "x0.50" in row
 
 
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_an_old_outcome_whose_ratio_is_over_other_calls_than_its_figures_says_so(ladder: Path, width: int) -> None:
+    found = read(ladder).poll()
+    metric = "e2e_s.paired"
+    old = Comparison(ratio=0.225, low=0.2, high=0.25, verdict="better", blocks=4)
+    step = found.columns[1].step
+    step = replace(
+        step,
+        metrics=step.metrics | {metric: Figure(16.0, 15.0, 17.0)},
+        versus_previous=step.versus_previous | {metric: old},
+    )
+    shown = replace(found, columns=(found.columns[0], replace(found.columns[1], step=step), *found.columns[2:]))
+    for metric_shown in (metric, "output_tokens_per_s"):
+        looked = Looked(cursor=1, metric=found.metrics.index(metric_shown))
+        lines = [plain(line) for line in compose_compare(shown, looked, width, 40, Theme()).lines]
+        text = " ".join(" ".join(lines).split())
+        said = "whole call mean: the ratio is over the calls that both completed, the figures over all"
+        assert text.count(said) == 1, metric_shown
+    # Above the other rows' figures nothing of the kind is said.
+    other = compose_compare(found, Looked(cursor=1, metric=found.metrics.index(metric)), width, 40, Theme())
+    assert "the ratio is over" not in "".join(plain(line) for line in other.lines)
+
+
 def test_a_finished_run_is_read_once(small: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = [fake_shelf.write(small, tmp_path / name, began=WALL + i) for i, name in enumerate("ab")]
     clocks = Clocks()

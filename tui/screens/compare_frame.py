@@ -11,6 +11,8 @@ from windtunnel.tui.screens.compare_parts import (
     Looked,
     Versus,
     against,
+    apart,
+    apart_lines,
     brief,
     chained,
     curves,
@@ -89,6 +91,8 @@ def compose_compare(
     shown = range(top, min(count, top + room))
     lines += [_rung(contrast, i, metric, looked, reach, width, glyphs) for i in shown]
     looked = replace(looked, top=top)
+    if any(apart(contrast, i, metric, looked.versus) for i in shown):
+        lines += apart_lines(metric, width)
     lower, whole = _lower(contrast, looked, width, height - 1 - len(lines), look)
     lines += lower
     lines += [()] * (height - 1 - len(lines))

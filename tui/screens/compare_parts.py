@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from windtunnel.simulator.experiments.outcome import Comparison
+from windtunnel.simulator.experiments import table
+from windtunnel.simulator.experiments.outcome import Comparison, Figure
 from windtunnel.simulator.experiments.table import ALONE, NO_VERDICT, TOO_SMALL, change, figure, not_counted
 from windtunnel.simulator.experiments.table import spread as with_interval
 from windtunnel.simulator.experiments.table import verdict as word_of
@@ -102,6 +103,24 @@ def made_of(metric: str, found: Comparison | None) -> tuple[str, str] | None:
     return figure(metric, found.other), figure(metric, found.base)
 
 
+def apart(contrast: Contrast, place: int, metric: str, versus: Versus) -> bool:
+    """Whether the ratio of a column is over other calls than the figures beside it: an outcome of an older version does
+    not tell those that it is made of.
+    """
+    column, other = contrast.columns[place], other_of(contrast, place, versus)
+    found = against(column, metric, versus)
+    if found is None or other is None:
+        return False
+    mine, theirs = (one.step.metrics.get(metric, Figure(None)) for one in (column, other))
+    return table.made_of(metric, found, mine, theirs) == table.PAIRED_ONLY
+
+
+def apart_lines(metric: str, width: int) -> list[Line]:
+    """That, in words."""
+    rows = wrap(f"{in_words(metric)}: {table.PAIRED_ONLY}", width - 4, subsequent_indent="  ")
+    return [(("  ", ""), (row, "warn")) for row in rows]
+
+
 def known(column: Column, metric: str) -> float | None:
     """The figure of a column, whether its runs count or not."""
     found = column.step.metrics.get(metric)
@@ -181,7 +200,10 @@ def figures(contrast: Contrast, looked: Looked, width: int, glyphs: Glyphs) -> l
         elif (figure_ := column.step.metrics.get(metric)) is not None and figure_.low is not None:
             line += [("  ", ""), (with_interval(metric, figure_).partition(" (")[2].rstrip(")"), "dim")]
         lines.append(clip(tuple(line), width))
-    return lines
+    # Of the metric that the ladder is of, it stands below the ladder.
+    others = (m for i, m in enumerate(contrast.metrics) if i != looked.metric and m in found)
+    told = (m for m in others if apart(contrast, looked.cursor, m, looked.versus))
+    return [*lines, *(line for metric in told for line in apart_lines(metric, width))]
 
 
 def ratio_width(width: int) -> int:
