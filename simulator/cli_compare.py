@@ -53,7 +53,7 @@ def compare(
         plan = load(find(what[0]))
         plan = replace(plan, metrics=metrics) if metrics else plan
         if dry_run:
-            click.echo(_described(plan), nl=False)
+            click.echo(_as_json(plan) if as_json else _described(plan), nl=False)
             return
         outcome = _conduct(plan, out)
     else:
@@ -119,14 +119,48 @@ def _described(plan: "Plan") -> str:
     return "\n".join(lines) + "\n"
 
 
-def _time(plan: "Plan") -> str:
+def _as_json(plan: "Plan") -> str:
+    """The same for `--json`; times in seconds, None where they are not known before a run was made."""
+    from windtunnel.simulator.experiments.metrics import chosen
+    from windtunnel.traces.outlet import to_json
+
+    steps = [
+        {
+            "name": step.name,
+            "command": step.command,
+            "target": step.target,
+            "previous": None if step.previous is None else plan.steps[step.previous].name,
+            "changes": step.changes,
+            "lossy": step.lossy,
+            "why": step.why,
+        }
+        for step in plan.steps
+    ]
+    low, high = _seconds(plan) or (None, None)
+    known = {"name": plan.name, "about": plan.about, "steps": steps, "virtual": plan.virtual}
+    known |= {
+        "blocks": {"least": plan.least, "most": plan.most},
+        "metrics": [str(metric) for metric in chosen(plan.metrics)],
+    }
+    known |= {"seconds": {"least": low, "most": high, "limit": plan.time_s}}
+    return to_json(known).decode() + "\n"
+
+
+def _seconds(plan: "Plan") -> tuple[float, float] | None:
+    """Of the runs in real time, for the least and the most blocks."""
     config: Any = plan.workload
+    if plan.virtual or config.duration_s is None:
+        return None
+    each = config.duration_s + config.ramp_s + UNKNOWN_RUN_S
+    return each * len(plan.steps) * plan.least, each * len(plan.steps) * plan.most
+
+
+def _time(plan: "Plan") -> str:
     if plan.virtual:
         return "time: on the virtual clock, seconds for each run"
-    each = config.duration_s + config.ramp_s + UNKNOWN_RUN_S if config.duration_s is not None else None
-    if each is None:
+    if (known := _seconds(plan)) is None:
         return "time: each run ends by its count of calls or sessions; how long that takes is not known before one ran"
-    low, high = (each * len(plan.steps) * blocks / 60 for blocks in (plan.least, plan.most))
+    low, high = (seconds / 60 for seconds in known)
     limit = "" if plan.time_s is None else f", no block is begun after {plan.time_s / 60:.0f} minutes"
     minutes = f"{high:.0f}" if plan.least == plan.most else f"{low:.0f} to {high:.0f}"
     return f"time: {minutes} minutes of runs, the engines' starts not counted{limit}"

@@ -105,6 +105,23 @@ def test_a_dry_run_says_what_it_would_do(done):
     assert "--max-num-seqs 2" in ran.stdout
 
 
+def test_a_dry_run_says_it_in_json(done):
+    folder, _ = done
+    ran = windtunnel("compare", folder / "e.toml", "--dry-run", "--json")
+    assert ran.returncode == 0
+    said = json.loads(ran.stdout)
+    assert [step["name"] for step in said["steps"]][:2] == ["base", "two at a time"]
+    assert said["steps"][1]["changes"] == ["--max-num-seqs 2"]
+    assert said["steps"][1]["previous"] == "base"
+    assert said["steps"][1]["command"].endswith("--max-model-len 8192 --max-num-seqs 2")
+    assert said["blocks"] == {"least": 3, "most": 3}
+    assert said["metrics"][0] == "output_tokens_per_s"
+    assert said["seconds"] == {"least": None, "most": None, "limit": None}
+    (folder / "real.toml").write_text(FILE.replace("[engine]", "[engine]\nvirtual = false"))
+    said = json.loads(windtunnel("compare", folder / "real.toml", "--dry-run", "--json").stdout)
+    assert said["seconds"] == {"least": 1215.0, "most": 1215.0, "limit": None}  # 20 + 1 + 60 s, 5 steps, 3 blocks
+
+
 @pytest.mark.parametrize("words", [["nothing.toml"], ["runs-of-nobody", "x"]])
 def test_what_is_not_there_is_said_in_one_line(tmp_path, words):
     ran = windtunnel("compare", *[tmp_path / word for word in words])
