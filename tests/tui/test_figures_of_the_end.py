@@ -169,8 +169,9 @@ async def test_at_80_columns(folder: Path, summary: dict[str, Any]) -> None:
     ]
     assert numbers(lines[1])[3:] == [str(summary["agents"]), f"{summary['in_flight_mean']:.1f}"]
     first = next(y for y, line in enumerate(lines) if line.startswith(" TTFT"))
+    assert sorted(numbers("".join(lines[first : first + 3]))) == sorted(result(summary))
     assert (
-        read([line[:18] for line in lines[first + 2 : first + 5]], UNICODE) == f"{summary['output_tokens_per_s']:.0f}"
+        read([line[:18] for line in lines[first + 3 : first + 6]], UNICODE) == f"{summary['output_tokens_per_s']:.0f}"
     )
     ended = next(line for line in lines if line.lstrip().startswith("ended"))
     assert numbers(ended) == [str(summary[f"sessions_{how}"]) for how in ("completed", "failed", "cut")]

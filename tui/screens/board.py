@@ -10,7 +10,7 @@ from windtunnel.tui.screens.heat import HEAD_END, Plan, heat_head, heat_lines, l
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.agents import Columns, arranged, columns, head, names_end, row_line, sort_at
-from windtunnel.tui.widgets.band import Shape, band_lines, shape
+from windtunnel.tui.widgets.band import BESIDE_WIDTH, Shape, band_lines, shape
 from windtunnel.tui.widgets.compose import Part, cells, clip, cut, first_seen, spread
 from windtunnel.tui.widgets.digits import HEIGHT
 from windtunnel.tui.widgets.engine import engine_line
@@ -18,6 +18,8 @@ from windtunnel.tui.widgets.header import agents_line, result_lines, status_line
 
 CALM = 4
 """Looks at a run, four a second, for which the figures of all agents stand still."""
+ALL_IN_TWO = 118
+"""Columns on which a run's result fits two lines; on fewer it gets three."""
 NARROWEST = 80
 """Columns that everything is made for; on fewer, lines are cut at their right end."""
 MAP_BAND_HEIGHT = 34
@@ -119,8 +121,15 @@ def header_lines(view: View, table: Table, width: int, height: int, look: Theme)
     # While the run goes on reasons come and go: they stand behind a key, so that nothing moves.
     told = (view.why or view.failures) and view.ending not in {None, "died"}
     why = [why_line(view, width, glyphs)] if told else []
-    results = result_lines(view, width, glyphs, 2) if view.headline else []
+    results = result_lines(view, width, 2 if width >= ALL_IN_TWO else 3)
     form = _shape(view, table, width, height, 5 + len(why) + len(results))
+    if results and not table.map and width >= BESIDE_WIDTH:
+        room = height - 5 - len(view.rows)
+        if len(why) + len(results) + form.rows > room >= HEIGHT:
+            # Every agent has a row only where the results stand beside the curve, and the reasons maybe too.
+            within = bool(why) and room == HEIGHT
+            why = [] if within else why
+            form, results = Shape(kind="beside", rows=room - len(why), why=within), []
     lines = [title_line(view, width, glyphs, frozen=table.frozen)]
     lines += [status_line(view, width, glyphs, form.kind), *why, *results]
     if form.rows:

@@ -1,7 +1,8 @@
 """The band of pictures above the table: how fast, since when, and what the agents did meanwhile.
 
-Three shapes: `line` (two rows of graph, for small terminals), `strip` (figure, output and agents side by side), and
-`grid` (the figure with all others below it, and five panels on one time axis).
+Four shapes: `line` (two rows of graph, for small terminals), `strip` (figure, output and agents side by side), `grid`
+(the figure with all others below it, and five panels on one time axis), and `beside` (after the end, figure, output and
+the results, where every agent has a row only so).
 """
 
 from msgspec import Struct
@@ -12,7 +13,7 @@ from windtunnel.tui.theme import Glyphs, Line, Theme
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.compose import cells, filled
 from windtunnel.tui.widgets.digits import HEIGHT, huge, tall
-from windtunnel.tui.widgets.header import Kind
+from windtunnel.tui.widgets.header import Kind, result_lines, why_line
 from windtunnel.tui.widgets.plot import AXIS, graph
 from windtunnel.tui.widgets.stack import stack
 
@@ -24,11 +25,17 @@ HUGE_ROWS = 18
 """Rows of a grid from which on the number is drawn twice as large."""
 MOST_DIGITS = 99_999
 UNIT = "tok/s"
+FIGURE, RESULTS = 27, 66
+"""Cells of the big number with its unit, and of the results beside it."""
+BESIDE_WIDTH = FIGURE + RESULTS + 25
+"""From which on there is a curve between them."""
 
 
 class Shape(Struct, frozen=True):
     kind: Kind
     rows: int
+    why: bool = False
+    """The reasons against the result stand in it too."""
 
 
 def shape(width: int, height: int, agents: int, fixed: int) -> Shape:
@@ -48,6 +55,8 @@ def shape(width: int, height: int, agents: int, fixed: int) -> Shape:
 
 
 def band_lines(view: View, width: int, form: Shape, look: Theme) -> list[Line]:
+    if form.kind == "beside":
+        return _beside(view, width, form, look)
     if form.kind == "line":
         return list(graph(view.history.output, width - 1, form.rows, look.glyphs, whole=view.ending is not None))
     return _grid(view, width, form.rows, look) if form.kind == "grid" else _strip(view, width, form.rows, look)
@@ -106,7 +115,7 @@ def means(view: View, glyphs: Glyphs) -> list[tuple[AgentState, str, str]]:
 def _strip(view: View, width: int, rows: int, look: Theme) -> list[Line]:
     glyphs, history = look.glyphs, view.history
     narrow = width < 100
-    figure = _figure(view, 27 if not narrow else 24, rows, glyphs)
+    figure = _figure(view, FIGURE if not narrow else 24, rows, glyphs)
     figure += [(("", ""),)] * (rows - len(figure))
     keys = [] if narrow else legend(view, rows, glyphs)
     keys = keys[:rows] + [()] * (rows - len(keys))
@@ -119,6 +128,17 @@ def _strip(view: View, width: int, rows: int, look: Theme) -> list[Line]:
         (*filled(a, first), *b, *c, ("  " if last else "", ""), *d)
         for a, b, c, d in zip(figure, curve, states, keys, strict=True)
     ]
+
+
+def _beside(view: View, width: int, form: Shape, look: Theme) -> list[Line]:
+    glyphs, rows = look.glyphs, form.rows
+    figure = _figure(view, FIGURE, rows, glyphs)
+    curve = graph(view.history.output, width - FIGURE - RESULTS - 1, rows, glyphs, whole=True)
+    told = [why_line(view, RESULTS + 1, glyphs)] if form.why else []
+    told += result_lines(view, RESULTS + 1, rows - len(told))
+    figure += [()] * (rows - len(figure))
+    told += [()] * (rows - len(told))
+    return [(*filled(a, FIGURE), *b, *c) for a, b, c in zip(figure, curve, told, strict=True)]
 
 
 def panel(name: str, value: str, body: tuple[Line, ...], width: int, glyphs: Glyphs, more: Line = ()) -> list[Line]:

@@ -10,7 +10,7 @@ from windtunnel.tui.view import View
 from windtunnel.tui.widgets.compose import Part, cells, cut, spread
 from windtunnel.tui.widgets.plot import bar
 
-Kind = Literal["line", "strip", "grid"]
+Kind = Literal["line", "strip", "grid", "beside"]
 """Shape of the band of pictures below the header: the more it says, the less is said here."""
 ENDED: tuple[AgentState, ...] = ("done", "failed", "cut")
 ENDINGS = {
@@ -19,6 +19,7 @@ ENDINGS = {
     "failed": ("failed", "failed"),
     "died": ("failed", "died"),
 }
+RESULTS_GAP = "   "
 READING = "catching up with what the run has written so far"
 LEGEND: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait")
 """States in the order of the bar: what uses the engine first."""
@@ -169,6 +170,8 @@ def status_line(view: View, width: int, glyphs: Glyphs, kind: Kind = "line") -> 
     figures: list[Part] = [(9, _rate(view, width, glyphs))] if kind == "line" else []
     if kind == "strip" and width >= 100 and view.ending is None:
         figures = [(9, _flight(view, glyphs))]
+    if kind == "beside":
+        figures = [(7, _mean(view, glyphs))]
     return spread(
         [(0, phase), *figures, (4, _reading(view, width, glyphs)), *_cached(view, width, glyphs)],
         [(8, right)],
@@ -248,22 +251,22 @@ def _mean(view: View, glyphs: Glyphs) -> Line:
     )
 
 
-def result_lines(view: View, width: int, glyphs: Glyphs, rows: int) -> list[Line]:
-    """After the end: the headline figures, in as many lines as there is room for."""
-    _ = glyphs
-    cells = [pair(name, value) for name, value in view.headline]
-    lines: list[Line] = []
-    while cells and len(lines) < rows:
-        line: list[Part] = []
-        used = 2
-        while cells:
-            size = sum(len(text) for text, _ in cells[0]) + 3
-            if line and used + size > width:
-                break
-            line.append((1, cells.pop(0)))
-            used += size
-        lines.append(spread(line, [], width, "   "))
-    return lines
+def result_lines(view: View, width: int, rows: int) -> list[Line]:
+    """After the end: the headline figures, each in the first of at most so many lines that has room for it."""
+    lines: list[list[Part]] = []
+    left: list[int] = []
+    for name, value in view.headline:
+        figure = pair(name, value)
+        size = cells(figure) + len(RESULTS_GAP)
+        at = next((i for i, room in enumerate(left) if size <= room), len(lines))
+        if at == rows:
+            continue
+        if at == len(lines):
+            lines.append([])
+            left.append(width - 2 + len(RESULTS_GAP))
+        lines[at].append((1, figure))
+        left[at] -= size
+    return [spread(line, [], width, RESULTS_GAP) for line in lines]
 
 
 def agents_line(view: View, width: int, glyphs: Glyphs, colour: bool) -> Line:
