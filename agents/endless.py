@@ -16,26 +16,24 @@ REFUSAL_S, REFUSAL_BYTES = 10.0, 1 << 20
 """An answer that is no stream says why in less time and space."""
 WORDLESS_S = 3600.0
 """Comments and empty events keep a connection alive while a request waits its turn, but not for ever."""
-_SIZE_EVERY = 16
-"""Looks between two at how long the text is."""
+MOST_BYTES, TOKEN_BYTES = 1 << 26, 1 << 14
+"""Of an answer, and for each token of it: the longest prompt's ids are 10 MB, a token's event has hundreds."""
 
 
 class Watch:
     """Over one stream that has not ended."""
 
-    __slots__ = ("_doing", "_looks", "_since", "_tokens")
+    __slots__ = ("_doing", "_since", "_tokens")
 
     def __init__(self) -> None:
         self._doing = ""
         self._tokens = 0
         self._since = 0
         """ns; when it was first seen to be where it is."""
-        self._looks = 0
 
-    def verdict(self, raw: RawStream, parser: Parser, now: int) -> tuple[str, str | None] | None:
-        """The failure to give it up with and what the server did; None to go on. `now` in ns."""
-        self._looks += 1
-        if (found := _too_much(raw, parser, sizes=self._looks % _SIZE_EVERY == 0)) is not None:
+    def verdict(self, raw: RawStream, parser: Parser, size: int, now: int) -> tuple[str, str | None] | None:
+        """The failure to give it up with and what the server did; None to go on. `size`: bytes so far; `now`: ns."""
+        if (found := _too_much(raw, parser, size)) is not None:
             return found
         doing, tokens = _doing(raw, parser), parser.tokens_so_far
         if doing != self._doing or (tokens != self._tokens and doing in _GOES_ON):
@@ -72,7 +70,7 @@ def _overdue(raw: RawStream, parser: Parser, doing: str, waited: float) -> tuple
     return None
 
 
-def _too_much(raw: RawStream, parser: Parser, *, sizes: bool) -> tuple[str, str | None] | None:
+def _too_much(raw: RawStream, parser: Parser, size: int) -> tuple[str, str | None] | None:
     """More than was asked for, by so much that it is no mistake of counting.
 
     An engine that tells counts is held to them closely. Where it does not, a chunk may be part of a token, or several:
@@ -82,20 +80,21 @@ def _too_much(raw: RawStream, parser: Parser, *, sizes: bool) -> tuple[str, str 
         too_long = sum(len(data) for _, data in raw.pieces) > REFUSAL_BYTES
         return (http_failure(raw.status), error_detail(raw)) if too_long else None
     asked = raw.most_tokens
-    if asked is None or parser.ended:
+    if asked is None:
+        return None
+    if size > MOST_BYTES + TOKEN_BYTES * asked:
+        return _endless(f"{size >> 20:,} MiB", asked)
+    if parser.ended:
         return None
     tokens, chunks = parser.tokens_so_far, parser.chunks
     if parser.counts and tokens > asked + asked // 8 + 64:
         return _endless(f"{tokens:,} tokens", asked)
-    many = chunks > 2 * asked + 256
-    if not many and not sizes:
+    if chunks <= 2 * asked + 256:
         return None
     characters = parser.characters
-    if many and (chunks > 8 * asked + 1024 if characters is None else characters > 8 * asked + 1024):
-        return _endless(f"{chunks:,} pieces of text", asked)
-    if characters is not None and characters > 256 * asked + (1 << 20):
-        return _endless(f"{characters:,} characters", asked)
-    return None
+    if (chunks if characters is None else characters) <= 8 * asked + 1024:
+        return None
+    return _endless(f"{chunks:,} pieces of text", asked)
 
 
 def _endless(came: str, asked: int) -> tuple[str, str]:

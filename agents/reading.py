@@ -61,12 +61,14 @@ class Readings(Protocol):
 class Reading:
     """One stream and its parser."""
 
-    __slots__ = ("_result", "_watch", "parser", "raw")
+    __slots__ = ("_bytes", "_result", "_watch", "parser", "raw")
 
     def __init__(self, raw: RawStream, *, keep_text: bool) -> None:
         self.raw = raw
         self.parser = Parser(keep_text=keep_text)
         self._watch = Watch()
+        self._bytes = 0
+        """Parsed so far."""
         self._result: asyncio.Future[Parsed] | None = None
 
     @property
@@ -92,7 +94,9 @@ class Reading:
             del self.parser.used[-_STEP_FREES:]
             return False
         pieces = self.raw.take(_STEP_PIECES)
-        most = _fitting(pieces)
+        sizes = [len(data) for _, data in pieces]
+        most = _fitting(sizes)
+        self._bytes += sum(sizes[:most])
         self.parser.feed_all(pieces[:most] if most < len(pieces) else pieces)
         if most < len(pieces):
             self.raw.pieces[:0] = pieces[most:]
@@ -102,8 +106,9 @@ class Reading:
     def judge(self, now: int) -> None:
         """Give up a stream that goes on without end; `now` in ns."""
         raw = self.raw
-        if raw.give_up is not None and (found := self._watch.verdict(raw, self.parser, now)) is not None:
+        if raw.give_up is not None and (found := self._watch.verdict(raw, self.parser, self._bytes, now)) is not None:
             raw.give_up(*found)
+            raw.pieces = []  # of what is too much the rest is not looked at
 
     async def result(self, reader: "Reader") -> Parsed:
         """What the stream said, once it has ended and its turn has come."""
@@ -124,17 +129,16 @@ class Reading:
                 self._result.set_exception(error)
 
 
-def _fitting(pieces: Sequence[tuple[int, bytes]]) -> int:
-    """How many of them are a step: up to and with the piece that fills it."""
-    sizes = [len(data) for _, data in pieces]
+def _fitting(sizes: Sequence[int]) -> int:
+    """How many pieces of these sizes are a step: up to and with the one that fills it."""
     if sum(sizes) <= _STEP_BYTES:
-        return len(pieces)
+        return len(sizes)
     size = 0
     for number, one in enumerate(sizes, 1):
         size += one
         if size > _STEP_BYTES:
             return number
-    return len(pieces)
+    return len(sizes)
 
 
 class Reader:
@@ -175,6 +179,7 @@ class Reader:
         for reading in list(self.live.values()):
             while not reading.step():
                 until = await self._breathe(until)
+                reading.judge(self._now())  # what comes faster than it is parsed would never let this end
             until = await self._breathe(until)
             reading.judge(self._now())
 

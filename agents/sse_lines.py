@@ -20,6 +20,8 @@ _BEFORE = 64
 """Bytes before a list's bracket in which its name is looked for."""
 _END = 1024
 """Bytes at the end of a piece that are looked at for the beginning of a list."""
+_NAMED = len(b"data: ")
+"""Bytes that tell what a line is."""
 _LONG_BYTES = 131_072
 """Longer lines are taken in as they come; one as short as this is decoded in a quarter of a millisecond."""
 
@@ -64,7 +66,7 @@ class Events:
 
     def _blocks(self, data: bytes) -> list[bytes | LongLine]:
         events: list[bytes | LongLine] = []
-        for block in data.split(b"\n\n"):
+        for block in data.lstrip(b"\n").split(b"\n\n"):
             if b"\n" not in block and block.startswith(b"data: "):
                 events.append(block[6:])
             elif block:
@@ -122,8 +124,11 @@ class Events:
             self._held = [first.pop(), last]
         if self._long is None:
             value = b"".join(first)
-            if len(value) < len(b"data: ") or not value.startswith(b"data:"):
-                self._held = [*first, *self._held]
+            if not value.startswith(b"data:"):
+                if len(value) < _NAMED:
+                    self._held = [*first, *self._held]
+                else:  # a line that says nothing: how it began is enough to know until it ends
+                    self._held, self._size = [b":"], 1
                 return
             self._long = LongLine(keep_text=self._keep_text)
             first = [_value(value)]

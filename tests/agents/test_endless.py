@@ -15,14 +15,14 @@ ASKED = 100
 def watched(say):
     """A stream that gets these events, looked at twice a second: the verdict and when it was given (s), or None."""
 
-    def run(*looks, keep_text=True, status=200, pieces=()):
+    def run(*looks, keep_text=True, status=200, pieces=(), size=0):
         raw = RawStream(request_id="r", status=status, most_tokens=ASKED)
         raw.pieces = list(pieces)
         parser, watch = Parser(keep_text=keep_text), Watch()
         for look, events in enumerate(looks):
             for event in events:
                 parser.feed(look, event)
-            found = watch.verdict(raw, parser, look * S // 2)
+            found = watch.verdict(raw, parser, size, look * S // 2)
             if found is not None:
                 return *found, look / 2
         return None
@@ -62,12 +62,12 @@ def test_usage_that_stands_still_hides_nothing(watched, say):
     assert watched([*counted, *[said(say, "word ", usage=50)] * 600])[0] == "endless"
 
 
-def test_pieces_without_end_are_found_before_there_are_many(watched, say):
-    looks = [[said(say, "x" * 40_000)]] * 40
-    assert watched(*looks) == (
+def test_megabytes_that_say_nothing_are_given_up(watched):
+    assert watched([], size=(1 << 26) + ASKED * 16_384) is None
+    assert watched([], size=(1 << 26) + ASKED * 16_384 + 1) == (
         "endless",
-        "1,280,000 characters and no end where at most 100 tokens were asked for",
-        15.5,
+        "65 MiB and no end where at most 100 tokens were asked for",
+        0,
     )
 
 

@@ -132,3 +132,34 @@ def test_a_line_of_megabytes_is_taken_in_steps_of_about_a_read(say):
         assert (len(got.whole_text), got.failure, got.completion_tokens) == (1_000_001, None, 2)
 
     VirtualClock().run(main())
+
+
+@pytest.mark.parametrize("flood", [b"\n" * 65_536, b"x" * 65_536, b": still here\n\n" + b"x" * 65_520])
+def test_what_comes_faster_than_it_is_parsed_is_given_up(flood):
+    """Each turn of the loop brings more than a step of it."""
+
+    async def main():
+        reader = Reader()
+        raw = RawStream(request_id="a", status=200, most_tokens=10)
+        given = []
+
+        def give_up(failure, detail):
+            given.append((failure, detail))
+            raw.t_end, raw.give_up, raw.failure = 1, None, failure
+
+        raw.give_up = give_up
+
+        async def server():
+            while not raw.done:
+                for _ in range(64):
+                    raw.pieces.append((0, flood))
+                await asyncio.sleep(0)
+
+        serving = asyncio.create_task(server())
+        reader.open(raw)
+        await asyncio.wait_for(reader.catch_up(), 20)
+        serving.cancel()
+        assert given == [("endless", "64 MiB and no end where at most 10 tokens were asked for")]
+        assert raw.pieces == []
+
+    asyncio.run(main())

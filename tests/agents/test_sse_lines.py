@@ -107,3 +107,33 @@ def test_a_list_that_never_ends_is_what_it_was():
     assert rest.endswith(data[data.rfind(b",") + 1 :])
     assert json.loads(rest + b"]}")["prompt_token_ids"][0] == 0
     assert reader.feed(b"data: x\n\n") == [b"x"]
+
+
+@pytest.mark.parametrize("begin", [b": ", b"", b"dat", b"event: "])
+def test_a_line_of_megabytes_that_says_nothing_is_not_kept(begin):
+    reader = Events()
+    most = 0
+    for _, piece in cut(begin + b"x" * 8_000_000, 16_384):
+        assert reader.feed(piece) == []
+        most = max(most, sum(map(len, reader._held)))
+    assert most < 200_000
+    assert reader.feed(b"data: no data\ndata: a\n\ndata: b\n\n") == [b"a", b"b"]
+    assert reader.clean
+
+
+@pytest.mark.parametrize("size", [1, 5, 100_000, 400_000])
+def test_a_long_line_of_data_is_kept_however_it_begins_to_come(size):
+    said = b'"' + b"x" * 300_000 + b'"'
+    data = b"data: " + said + b"\n\n"
+    reader = Events()
+    head = [event for at in range(0, 300, size) for event in reader.feed(data[at : min(300, at + size)])]
+    rest = [event for at in range(300, len(data), 70_000) for event in reader.feed(data[at : at + 70_000])]
+    (event,) = head + rest
+    assert (event if isinstance(event, bytes) else event.plain()) == said
+
+
+def test_blank_lines_between_events_are_nothing():
+    reader = Events()
+    assert reader.feed(b"\n" * 100_001) == []
+    assert reader.feed(b"\n\n\ndata: a\n\n\n\n\ndata: b\n\n\n\n") == [b"a", b"b"]
+    assert reader.clean
