@@ -143,7 +143,19 @@ def _lever(run: dict[str, Any], found: Bottleneck, summary: Summary, settings: d
     if known == "client" and not late and found.parts.get("rate_cap", 0.0) > found.parts.get("client", 0.0):
         return levers.RATE
     workers = config.get("workers") if isinstance(config, dict) else None
-    return levers.left(name, known, command_of(run), {**settings, "windtunnel.workers": workers})
+    return next(iter(levers_left(run, known, {**settings, "windtunnel.workers": workers})), None)
+
+
+def levers_left(run: dict[str, Any], kind: levers.Kind, settings: dict[str, Any]) -> list[Lever]:
+    """What is not pulled yet against a limit, best first, by the engine's command and its resolved settings."""
+    engine, command = run.get("engine"), command_of(run)
+    engine = engine if isinstance(engine, dict) else {}
+    started = command or ("emulator" if run.get("virtual") is True else None)
+    if started is not None and engine.get("emulated") is True:
+        from windtunnel.simulator.expected import settings_with_weights
+
+        settings = settings_with_weights(started, settings)
+    return levers.left(str(engine.get("name")), kind, command, settings)
 
 
 def _note(lever: Lever, run: dict[str, Any], summary: Summary) -> str | None:

@@ -3,6 +3,8 @@ that is assumed. A flag that buys room may cost time, and then the answer of a c
 """
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from windtunnel.simulator.emulator.flags import Settings, parse
 from windtunnel.simulator.emulator.speculation import UNVERIFIED
@@ -11,6 +13,8 @@ from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import WindtunnelError
 
+WHOLE_BITS = 16
+"""Of a weight that is not quantised."""
 LEAST = 0.01
 """Relative differences below this are not worth a word."""
 
@@ -40,6 +44,21 @@ def expected(command: str, lever: str, *, running: float | None, cached: float |
             load = f"a decode step of {count(round(running), 'request')} over {cached:,.0f} cached tokens"
             said.append(f"{is_:.1f} ms for {load} in place of {was:.1f} ({is_ / was - 1:+.0%})")
     return f"the emulator expects {' and '.join(said)}" if said else ""
+
+
+def settings_with_weights(command: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Resolved settings with the weights' own format where the emulator of `command` has a checkpoint of fewer bits.
+
+    vLLM takes that format from the checkpoint, tells it among its settings, and refuses another `--quantization`.
+    """
+    try:
+        environ, words = emulator_flags(command)
+        model = parse(words, environ).model
+    except WindtunnelError:
+        return dict(settings)
+    own = min(model.weight_bits, model.expert_bits if model.experts else model.weight_bits)
+    known = {} if own >= WHOLE_BITS else {"model_config.quantization": f"the checkpoint's {own:g} bits"}
+    return known | {name: value for name, value in settings.items() if value is not None}
 
 
 def _step_ms(settings: Settings, running: int, cached: int) -> float:

@@ -17,8 +17,9 @@ from windtunnel.simulator.experiments import kept
 from windtunnel.simulator.experiments.claim import log_of
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE
 from windtunnel.simulator.experiments.metrics import chosen, parse
-from windtunnel.simulator.experiments.outcome import LIVE, OTHER_WORK, Outcome, StepOutcome, StepRuns, assess
+from windtunnel.simulator.experiments.outcome import Outcome, StepOutcome, assess
 from windtunnel.simulator.experiments.runs import Measured, Reading, differences
+from windtunnel.simulator.experiments.step_runs import LIVE, OTHER_WORK, StepRuns
 from windtunnel.simulator.experiments.table import NO_BLOCK, blocks, emulated
 from windtunnel.simulator.results.curves import Curves, curves, outlined
 from windtunnel.simulator.results.facts import is_recording

@@ -175,14 +175,14 @@ def levers(engine: str, kind: Kind) -> tuple[Lever, ...]:
     return LEVERS.get(engine, {"client": CLIENT}).get(kind, ())
 
 
-def left(engine: str, kind: Kind, command: str | None, settings: Mapping[str, Any]) -> Lever | None:
-    """The best lever that is not pulled yet, by the engine's command and its resolved settings; None where all are."""
+def left(engine: str, kind: Kind, command: str | None, settings: Mapping[str, Any]) -> list[Lever]:
+    """Those that are not pulled yet, best first, by the engine's command and its resolved settings."""
     try:
         _, words = cmd.split(command or "")
     except UsageError:  # it was not started by a command, or by none that can be read
         words = []
     given = cmd.flags_of(words, SPELLINGS.get(engine))
-    return next((lever for lever in levers(engine, kind) if not _pulled(lever, given, settings)), None)
+    return [lever for lever in levers(engine, kind) if not _pulled(lever, given, settings)]
 
 
 def _pulled(lever: Lever, given: Mapping[str, str], settings: Mapping[str, Any]) -> bool:

@@ -10,19 +10,21 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windtunnel.simulator.experiments import outcome as outcome_of
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments import statistics as st
+from windtunnel.simulator.experiments.digests import text
 from windtunnel.simulator.experiments.folders import grouped
 from windtunnel.simulator.experiments.metrics import Metric
-from windtunnel.simulator.experiments.outcome import Comparison, Outcome, StepRuns, assess
+from windtunnel.simulator.experiments.outcome import Comparison, Outcome, assess
 from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.step_runs import SAME as SAME_AS
+from windtunnel.simulator.experiments.step_runs import StepRuns
 
 SAME = "the same settings in every run: what differs is noise, or the machine"
 OTHER = "other work than {}, so no verdict: {}"
 MOST_DIFFERENCES = 4
 NAME = "runs side by side"
-SAME_SETTINGS = outcome_of.SAME.partition("{")[0]
+SAME_SETTINGS = SAME_AS.partition("{")[0]
 
 
 class Beside(Struct, frozen=True):
@@ -102,10 +104,10 @@ def settings(run: Mapping[str, Any]) -> dict[str, str]:
     named = {"engine": engine.get("name"), "version": engine.get("version"), "model": engine.get("model")}
     named |= {"gpu": emulation.get("gpu") or engine.get("gpu"), "kv_tokens": engine.get("kv_tokens")}
     named |= {"seed": run.get("seed")}
-    found = {key: runs.text(value) for key, value in named.items() if value is not None}
+    found = {key: text(value) for key, value in named.items() if value is not None}
     found |= runs.workload(run)
     if isinstance(resolved, dict):
-        found |= {str(key): runs.text(value) for key, value in resolved.items()}
+        found |= {str(key): text(value) for key, value in resolved.items()}
     return found
 
 

@@ -1,8 +1,9 @@
 """How many agents an engine carries: runs at the numbers that the search asks for, and one sentence of it."""
 
+import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from hashlib import blake2b
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,7 +13,9 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.diagnose import Diagnosis, diagnose
 from windtunnel.simulator.engines.command import files_of, split
-from windtunnel.simulator.experiments.claim import mark, set_aside
+from windtunnel.simulator.experiments.carried import Configuration
+from windtunnel.simulator.experiments.claim import set_aside, taken
+from windtunnel.simulator.experiments.digests import digest
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.results import emulation
@@ -37,6 +40,8 @@ DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 
 
 class Runner(Protocol):
+    async def identity(self, step: Step) -> str | None: ...
+
     async def run(self, step: Step, seed: int, out: Path, *, agents: int | None = None) -> None: ...
 
     async def close(self) -> None: ...
@@ -72,6 +77,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Name of the run in `runs` that the limit is read from."""
     runs: str
     """Folder with a run for each reading."""
+    configurations: tuple[Configuration, ...] = ()
+    """All that were asked, the first included, whose figures are those above; empty where it was one alone."""
 
 
 class Readings:
@@ -80,6 +87,9 @@ class Readings:
     def __init__(self, runner: Runner, step: Step, folder: Path, seed: int, talk: Callable[[str], None]) -> None:
         self.emulated = False
         self.emulation: str | None = None
+        self.made = 0
+        """Runs that were not there before, and what they took."""
+        self.seconds = 0.0
         self._runner = runner
         self._step = step
         self._folder = folder
@@ -91,18 +101,21 @@ class Readings:
         if not (out / SUMMARY_FILE).exists():
             set_aside(out)
             self._folder.mkdir(parents=True, exist_ok=True)
+            began = time.monotonic()
             try:
                 await self._runner.run(self._step, self._seed + seed, out, agents=agents)
             except EngineError as error:
                 if not (out / SUMMARY_FILE).exists():  # it did not start
                     raise
                 self._talk(str(error))
+            self.made, self.seconds = self.made + 1, self.seconds + time.monotonic() - began
         summary = RunFolder.open(out).summary()
         if summary is None:
             raise RunError(f"{out} was ended before it had a summary; start again to go on")
         if summary.status == "completed" and not summary.window_s:
             raise RunError(
-                f"{out}: {agents} agents were done before their warm-up was; give a --duration, or more work"
+                f"{out}: {count(agents, 'agent')} {'was' if agents == 1 else 'were'} done before the warm-up was; "
+                "give a --duration, or more work"
             )
         self.emulated |= summary.emulated
         if summary.emulated:
@@ -136,15 +149,27 @@ def _said(summary: Summary, reading: Reading) -> str:
     return f"{'inside' if reading.met else 'OUTSIDE'} ({values})"
 
 
-def claim(folder: Path, workload: RunConfig, step: Step) -> None:
-    """Make the folder, or go on in it; UsageError where other work was done there."""
+@contextmanager
+def claimed(folder: Path, workload: RunConfig, step: Step) -> Iterator[None]:
+    """Work in the folder alone: make it, or go on in it; UsageError where other work was done there."""
     config = replace(workload, agents=1, seed=0, out=None).as_json()
     work: dict[str, object] = {"workload": config, "command": step.command, "target": step.target}
     if step.command is not None and (settings := files_of(split(step.command)[1])):
         work["settings"] = settings
-    digest = blake2b(msgspec.json.encode(work, order="sorted"), digest_size=4).hexdigest()
-    if not mark(folder / PLAN_FILE, {"work": digest, **work}, by="work", says=(ANSWER_FILE,)):
-        raise UsageError(f"{folder} holds runs of another engine, workload or level; give --out another folder")
+    with taken(folder / PLAN_FILE, {"work": digest(work, 4), **work}, by="work") as mine:
+        if not mine:
+            raise UsageError(f"{folder} holds runs of another engine, workload or level; give --out another folder")
+        yield
+
+
+@contextmanager
+def claimed_together(folder: Path, workload: RunConfig) -> Iterator[None]:
+    """The same for a folder in which each of several configurations has a search in a folder of its own."""
+    work = {"workload": replace(workload, agents=1, seed=0, out=None).as_json(), "several": True}
+    with taken(folder / PLAN_FILE, {"work": digest(work, 4), **work}, by="work") as mine:
+        if not mine:
+            raise UsageError(f"{folder} holds runs of another workload or level; give --out another folder")
+        yield
 
 
 async def find(readings: Readings, *, first: int, most: int, repeats: int, resolution: float) -> Edge:
@@ -194,12 +219,12 @@ def sentence(found: Capacity) -> str:
         return f"Not even one agent meets {found.slo}." + (f" Limit: {found.limit}." if found.limit else "")
     least = "at least " if found.capped else ""
     pace = f"{found.pace} " if found.pace in ("busy", "typical") else ""
-    text = f"{least}{found.agents} {pace}agent{'' if found.agents == 1 else 's'}"
+    text = f"{least}{count(found.agents, f'{pace}agent')}"
     inside = []
     if found.people is not None:
-        inside.append(f"about {found.people} people at the recorded pace")
+        inside.append(f"about {found.people:,} {'person' if found.people == 1 else 'people'} at the recorded pace")
     if found.low != found.agents or found.high != found.agents:
-        inside.append(f"{found.low} to {found.high} by seed")
+        inside.append(f"{found.low:,} to {found.high:,} by seed")
     text += f" ({'; '.join(inside)})" if inside else ""
     text += f" at {found.slo}"
     if found.limit:
@@ -218,7 +243,8 @@ def beyond(edge: Edge) -> Diagnosis | None:
     found, _, _ = diagnose(Path(first.run), level=True)
     if not found.calls or found.bottleneck.kind == "unknown":
         return None
-    evidence = (f"at {count(first.agents, 'agent')}: " + "; ".join(found.bottleneck.evidence),)
+    said = "; ".join(found.bottleneck.evidence)
+    evidence = (f"at {count(first.agents, 'agent')}: {said}",) if said else ()
     return replace(found, bottleneck=replace(found.bottleneck, evidence=evidence))
 
 
@@ -239,7 +265,7 @@ def answer(
     lag = [reading for reading in edge.readings if CLIENT_LATE.intersection(reading.reasons)]
     if lag:
         least = min(reading.agents for reading in lag)
-        notes.append(f"from {least} agents on the client was the bottleneck: those runs are not valid")
+        notes.append(f"from {count(least, 'agent')} on the client was the bottleneck: those runs are not valid")
     notes += _not_valid(edge, duration_s)
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
     late = any(reading.agents == after and not reading.met for reading in lag)
@@ -250,7 +276,7 @@ def answer(
         limit=None if stops is None else stops.bottleneck.words,
         lever=None if stops is None else stops.lever,
         lever_note=None if stops is None else stops.lever_note,
-        evidence=None if stops is None else stops.bottleneck.evidence[0],
+        evidence=None if stops is None else next(iter(stops.bottleneck.evidence), None),
         points=curve(edge.readings),
         people=people(traces, edge.agents, pace) if edge.agents else None,
         slo=slo,
@@ -273,15 +299,20 @@ def _not_valid(edge: Edge, duration_s: float | None) -> list[str]:
     runs = sum(not CLIENT_LATE.issuperset(reading.reasons) for reading in edge.readings)
     why = "; ".join(f"in {times}, {in_words(reason)}" for reason, times in counts.items())
     said = [f"{runs} of {count(len(edge.readings), 'run')} {'is' if runs == 1 else 'are'} NOT VALID: {why}"]
-    about = [reading for reading in edge.readings if reading.met and reading.agents >= edge.low]
-    rising = sum("trend" in reading.reasons for reading in about)
+    rising, about = steadiness(edge)
     if rising:
         longer = "let the runs go on for longer" if duration_s is None else f"give --duration {_length(2 * duration_s)}"
         said.append(
-            f"the answer may be too high: from {count(edge.low, 'agent')} on {rising} of {count(len(about), 'run')} "
+            f"the answer may be too high: from {count(edge.low, 'agent')} on {rising} of {count(about, 'run')} "
             f"that met the level had not become steady and might have left it later; {longer}, twice as long"
         )
     return said
+
+
+def steadiness(edge: Edge) -> tuple[int, int]:
+    """(runs still rising or falling, runs) of those that met the level at the edge."""
+    about = [reading for reading in edge.readings if reading.met and reading.agents >= edge.low]
+    return sum("trend" in reading.reasons for reading in about), len(about)
 
 
 def _length(seconds: float) -> str:

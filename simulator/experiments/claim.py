@@ -2,7 +2,7 @@
 
 import fcntl
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,19 @@ import msgspec
 
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
+from windtunnel.simulator.results.searched import ANSWER_FILE, PLAN_FILE
 from windtunnel.simulator.results.store import RUN_FILE
 from windtunnel.simulator.results.unstarted import UNSTARTED_FILE
 from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.traces.outlet import to_json
 
 LOCK_FILE, LOG_FILE = "lock", "log.jsonl"
+EXPERIMENT_FILE, OUTCOME_FILE = "experiment.json", "outcome.json"
+MARKS = {EXPERIMENT_FILE: (OUTCOME_FILE,), PLAN_FILE: (ANSWER_FILE,)}
+"""Files that say what is done in a folder, each with what its command says at the end."""
+COMMANDS = {EXPERIMENT_FILE: "compare", PLAN_FILE: "capacity"}
+PLACED = "emulated"
+"""Folder inside a capacity search where the emulator places its bracket: what is run there is not its work."""
 FAILED = "failed"
 """Type of the log's lines about an engine that did not start: nothing was done."""
 
@@ -49,12 +56,14 @@ def held(folder: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def mark(path: Path, work: Mapping[str, Any], *, by: str, says: Collection[str] = ()) -> bool:
-    """Write into a new folder what is done there; of one that has it, whether it is the same work by its key `by`.
+@contextmanager
+def taken(path: Path, work: Mapping[str, Any], *, by: str) -> Iterator[bool]:
+    """Work in the folder of `path` alone, which says from now on what is done there; whether by its key `by` that is
+    the same work: what is there is gone on with, or another's and left as it is.
 
-    A folder in which nothing was done is a new one: the command that made it had failed, and what it said of itself,
-    the log and the files in `says`, goes with it. Raises UsageError for a folder that holds something else, that
-    another process works in, or that cannot be written.
+    A folder in which nothing was done is a new one: the command that made it had failed, of whatever kind it was, and
+    what it said of itself goes with it. Raises UsageError for a folder that holds something else, that another process
+    works in, or that cannot be written.
     """
     folder = path.parent
     partial = path.with_name(f".{path.name}.partial")
@@ -62,25 +71,47 @@ def mark(path: Path, work: Mapping[str, Any], *, by: str, says: Collection[str] 
         inside = {entry.name for entry in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
         raise _unusable(folder, error) from error
-    if path.name not in inside and inside - {LOCK_FILE, partial.name}:
+    if not inside.intersection(MARKS) and path.name not in inside and inside - {LOCK_FILE, partial.name}:
         raise UsageError(f"{folder} is not empty and holds no {path.name}; give --out another folder")
     with held(folder):
         try:
             if path.exists():
                 found = msgspec.json.decode(path.read_bytes())
-                if isinstance(found, dict) and found.get(by) == work[by]:
-                    return True
-                if worked_in(folder, path.name):
-                    return False
-                for name in (LOG_FILE, *says):
-                    (folder / name).unlink(missing_ok=True)
-            # Whole or not at all: what a kill left of it would lock the work out of its own folder.
-            partial.write_bytes(msgspec.json.format(to_json(work), indent=2) + b"\n")
-            partial.replace(path)
+                same = isinstance(found, dict) and found.get(by) == work[by]
+            else:
+                same = False
+            fresh = not same and _freed(folder, path.name)
+            if fresh:
+                # Whole or not at all: what a kill left of it would lock the work out of its own folder.
+                partial.write_bytes(msgspec.json.format(to_json(work), indent=2) + b"\n")
+                partial.replace(path)
         except OSError as error:
             raise _unusable(folder, error) from error
         except msgspec.DecodeError as error:
             raise UsageError(f"{path} is damaged ({error}); give --out another folder") from error
+        yield same or fresh
+
+
+def mark(path: Path, work: Mapping[str, Any], *, by: str) -> bool:
+    """`taken` for a moment: a later command for other work may have the folder until anything was done in it."""
+    with taken(path, work, by=by) as mine:
+        return mine
+
+
+def _freed(folder: Path, name: str) -> bool:
+    """Whether nothing was done in it; then what earlier commands said of themselves is gone, but for engines' logs.
+
+    UsageError for work of another kind than that of the mark `name`.
+    """
+    for made, says in {name: (), **MARKS}.items():
+        if not (folder / made).exists():
+            continue
+        if worked_in(folder, made):
+            if made == name:
+                return False
+            raise UsageError(f"{folder} belongs to `windtunnel {COMMANDS[made]}`; give --out another folder")
+        for left in (*({made} - {name}), LOG_FILE, *says):
+            (folder / left).unlink(missing_ok=True)
     return True
 
 
@@ -122,15 +153,13 @@ def _unusable(folder: Path, error: OSError) -> UsageError:
 def worked_in(folder: Path, mark_name: str) -> bool:
     """Whether a run was begun in it, or anything logged but engines that did not start.
 
-    Runs of a folder in it that has a mark of its own are that one's.
+    Runs in its folder `PLACED` are no work, where that has a mark of its own.
     """
     if any(entry.get("type") != FAILED for entry in log_of(folder)):
         return True
-    for run in folder.rglob(RUN_FILE):
-        inside = run.relative_to(folder).parents
-        if not any((folder / above / mark_name).exists() for above in inside if above != Path()):
-            return True
-    return False
+    placed = folder / PLACED
+    but = placed if (placed / mark_name).exists() else None
+    return any(but is None or but not in run.parents for run in folder.rglob(RUN_FILE))
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:

@@ -4,8 +4,10 @@ The folder is the state. A run counts when its folder has a summary; what a kill
 aside, never used and never deleted. Started again with the same file, an experiment goes on where it stood.
 """
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -16,15 +18,17 @@ from msgspec import Struct
 from windtunnel.simulator.engines.command import files_of, split
 from windtunnel.simulator.experiments import claim, runs
 from windtunnel.simulator.experiments import metrics as named
-from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess, told
+from windtunnel.simulator.experiments.digests import digest
+from windtunnel.simulator.experiments.outcome import Outcome, assess, told
 from windtunnel.simulator.experiments.plan import Plan, Step
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import order
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.outlet import to_json
 
-PLAN_FILE, OUTCOME_FILE = "experiment.json", "outcome.json"
+PLAN_FILE, OUTCOME_FILE = claim.EXPERIMENT_FILE, claim.OUTCOME_FILE
 SCHEMA = "windtunnel.experiment/1"
 
 
@@ -73,11 +77,18 @@ class Experiment:
     def open(cls, plan: Plan, folder: Path, *, talk: Callable[[str], None]) -> "Experiment":
         """A new folder, or one that the same plan began; UsageError for one that another plan wrote."""
         experiment = cls(plan, folder, talk=talk)
-        mark = {"schema": SCHEMA, "name": plan.name, "plan": fingerprint(plan), "file": _text(plan.path)}
-        if not claim.mark(folder / PLAN_FILE, mark, by="plan", says=(OUTCOME_FILE,)):
-            raise UsageError(f"{folder} belongs to another plan than {plan.path}; give --out another folder")
-        experiment._recall()
+        with experiment._taken():
+            experiment._recall()
         return experiment
+
+    @contextmanager
+    def _taken(self) -> Iterator[None]:
+        plan = self.plan
+        mark = {"schema": SCHEMA, "name": plan.name, "plan": fingerprint(plan), "file": _text(plan.path)}
+        with claim.taken(self.folder / PLAN_FILE, mark, by="plan") as mine:
+            if not mine:
+                raise UsageError(f"{self.folder} belongs to another plan than {plan.path}; give --out another folder")
+            yield
 
     def _recall(self) -> None:
         for entry in claim.log_of(self.folder):
@@ -111,9 +122,9 @@ class Experiment:
     async def conduct(self, runner: Runner, *, clock: Callable[[], float] = time.monotonic) -> Ended:
         """Block after block until the first metric's intervals are narrow, or the budget is used up.
 
-        UsageError where another process is at the same folder.
+        UsageError where another process is at the same folder, or has taken it for another plan since it was opened.
         """
-        with claim.held(self.folder):
+        with self._taken():
             if self.failed:
                 # What was missing (memory, a model, a port) may be there now.
                 self._talk(f"tried again, for they failed in an earlier call: {', '.join(self.failed)}")
@@ -263,8 +274,7 @@ def fingerprint(plan: Plan) -> str:
     steps = [(step.name, step.command, step.target) for step in plan.steps]
     settings = [files_of(split(step.command)[1]) for step in plan.steps if step.command is not None]
     more = [settings] if any(settings) else []
-    data = msgspec.json.encode([plan.workload.as_json(), steps, plan.virtual, *more], order="sorted")
-    return blake2b(data, digest_size=4).hexdigest()
+    return digest([plan.workload.as_json(), steps, plan.virtual, *more], 4)
 
 
 def default_folder(plan: Plan) -> Path:
@@ -275,7 +285,7 @@ def default_folder(plan: Plan) -> Path:
 def file_name(name: str) -> str:
     """A step's name as a file's: readable, and different for different names."""
     plain = "".join(c if c.isalnum() or c in "-_.=" else "-" for c in name)[:60].strip(".-") or "step"
-    return plain if plain == name else f"{plain}-{blake2b(name.encode(), digest_size=2).hexdigest()}"
+    return plain if plain == name else f"{plain}-{blake2b(os.fsencode(name), digest_size=2).hexdigest()}"
 
 
 def _text(path: Path) -> str:

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from windtunnel.simulator.experiments import runs
-from windtunnel.simulator.experiments.outcome import StepRuns
 from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.traces.errors import UsageError
 
 MOST_DIFFERENCES = 6

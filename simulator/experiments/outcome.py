@@ -15,48 +15,12 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments import statistics as st
+from windtunnel.simulator.experiments import step_runs as sr
 from windtunnel.simulator.experiments.drift import by_block, drift, mean, means_of
 from windtunnel.simulator.experiments.metrics import Metric
 from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.simulator.experiments.student import quantile
-
-SAME = "resolves to the same settings as {}: one configuration"
-LOSSY = "faster, quality not checked"
-LOSSY_NOT_FASTER = "quality not checked: it may change what the model answers"
-FORCED = (
-    "no verdict: drafts were accepted or refused on forced text; give a synthetic acceptance, or measure with real text"
-)
-BLOCKED = "no verdict: the runs were not interleaved"
-OTHER_WORK = "no verdict: its settings made other sessions be replayed than those it is compared with"
-LIVE = "{} is still going on: its figures so far, and no verdict"
-OTHER_MODEL = "same work forced on both models: speed only"
-
-
-PRECISIONS = (
-    "model_config.quantization",
-    "model_config.dtype",
-    "cache_config.cache_dtype",
-    "cache_config.mamba_cache_dtype",
-    "cache_config.mamba_ssm_cache_dtype",
-    "server_args.quantization",
-    "server_args.kv_cache_dtype",
-)
-"""Settings of weights, KV cache and state, in the engines' names: one below 16 bits (of a state: 32) is lossy."""
-
-
-class StepRuns(Struct, frozen=True, kw_only=True):
-    """One configuration's runs."""
-
-    name: str
-    runs: Mapping[int, Measured]
-    """Block to run."""
-    previous: int | None = None
-    """Index of the step it extends; None for the base."""
-    changes: tuple[str, ...] = ()
-    lossy: bool = False
-    failed: str | None = None
-    """Why it did not start."""
-    why: str = ""
 
 
 class Figure(Struct, frozen=True):
@@ -185,7 +149,8 @@ def assess(
             return {}
         if twins[i] == twins[j]:
             return {str(m): SAME_RUNS if _told(valid[twins[i]], m) else NOT_TOLD for m in metrics}
-        silent = _blocked(valid[j], valid[i], places) or _forced(steps[i], steps[j]) or _other_work(steps[i], steps[j])
+        silent = _blocked(valid[j], valid[i], places)
+        silent = silent or sr.forced(steps[i], steps[j]) or sr.other_work(steps[i], steps[j])
         silent = silent or any(run.live for step in (steps[i], steps[j]) for run in step.runs.values())
         said, table = {}, 0 if silent else sum(e.df > 0 for e in found.values()) or None
         for metric in map(str, metrics):
@@ -215,7 +180,7 @@ def assess(
         steps=tuple(
             StepOutcome(
                 name=step.name,
-                resolved=_resolved(step),
+                resolved=sr.resolved(step),
                 runs=tuple(str(run.path) for _, run in sorted(step.runs.items())),
                 metrics={str(m): _figure([m.of(run.summary, run.calls) for run in valid[i].values()]) for m in metrics},
                 versus_previous=compared(i, step.previous),
@@ -319,75 +284,22 @@ def _told(valid: Mapping[int, Measured], metric: Metric) -> bool:
     return any(metric.of(run.summary, run.calls) is not None for run in valid.values())
 
 
-def _resolved(step: StepRuns) -> dict[str, Any]:
-    run = next(iter(step.runs.values()), None)
-    engine = None if run is None else run.run.get("engine")
-    if not isinstance(engine, dict):
-        return {}
-    return {key: engine.get(key) for key in ("name", "version", "model", "kv_tokens", "emulation", "resolved")}
-
-
-def _setting(step: StepRuns, name: str) -> Any:
-    settings = _resolved(step).get("resolved")
-    return settings.get(name) if isinstance(settings, dict) else None
-
-
-def _speculates(step: StepRuns) -> bool:
-    run = next(iter(step.runs.values()), None)
-    engine = None if run is None else run.run.get("engine")
-    told = engine.get("speculation") if isinstance(engine, dict) else None
-    return told is not None or _setting(step, "speculative_config.method") is not None
-
-
-def _forced(step: StepRuns, other: StepRuns) -> bool:
-    """Whether drafts of one of them were judged on text that the model would not have written.
-
-    The emulator has no text to judge: its acceptance is a table's or the user's, and it says so.
-    """
-    return any(
-        _speculates(s)
-        and not (_resolved(s).get("emulation"))
-        and not any(run.natural for run in s.runs.values())
-        and _setting(s, "speculative_config.rejection_sample_method") != "synthetic"
-        for s in (step, other)
-    )
-
-
-def _other_work(step: StepRuns, other: StepRuns) -> bool:
-    """Whether the two did not replay the same sessions: one's context is shorter, or the traces were changed since."""
-    return len({runs.played(run.run) for s in (step, other) for run in s.runs.values()}) > 1
-
-
-def _lossy(steps: Sequence[StepRuns], i: int) -> bool:
-    """Whether answers may have become worse against the base: it says so, or one that it extends, or its precision."""
-    step = steps[i]
-    if step.lossy or any(_coarser(_setting(step, name), _setting(steps[0], name), name) for name in PRECISIONS):
-        return True
-    return step.previous is not None and step.previous < i and _lossy(steps, step.previous)
-
-
-def _coarser(mine: Any, base: Any, name: str) -> bool:
-    whole = {"auto", "none", "float32"} if "mamba" in name else {"auto", "none", "float32", "bfloat16", "float16"}
-    return mine is not None and mine != base and str(mine).removeprefix("torch.").lower() not in whole
-
-
 def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool, faster: bool) -> list[str]:
     step, notes = steps[i], []
     if twins[i] != i:
-        notes.append(SAME.format(steps[twins[i]].name))
-    if _lossy(steps, i):
-        notes.append(LOSSY if faster else LOSSY_NOT_FASTER)
+        notes.append(sr.SAME.format(steps[twins[i]].name))
+    if sr.lossy(steps, i):
+        notes.append(sr.LOSSY if faster else sr.LOSSY_NOT_FASTER)
     if blocked:
-        notes.append(BLOCKED)
-    if i and (_forced(step, steps[step.previous or 0]) or _forced(step, steps[0])):
-        notes.append(FORCED)
-    elif _speculates(step) and _resolved(step).get("emulation"):
-        notes.append("acceptance is assumed: the emulator has no drafts to judge")
-    models = {_resolved(s).get("model") for s in (steps[0], step) if s.runs}
-    if i and (_other_work(step, steps[step.previous or 0]) or _other_work(step, steps[0])):
-        notes.append(OTHER_WORK)
-    if len(models) > 1:
-        notes.append(OTHER_MODEL)
+        notes.append(sr.BLOCKED)
+    if i and (sr.forced(step, steps[step.previous or 0]) or sr.forced(step, steps[0])):
+        notes.append(sr.FORCED)
+    elif sr.assumed(step):
+        notes.append(sr.ASSUMED)
+    if i and (sr.other_work(step, steps[step.previous or 0]) or sr.other_work(step, steps[0])):
+        notes.append(sr.OTHER_WORK)
+    if sr.models((steps[0], step)) > 1:
+        notes.append(sr.OTHER_MODEL)
     inside = [run for _, run in sorted(step.runs.items())]
-    notes += [LIVE.format(run.place) for run in inside if run.live]
+    notes += [sr.LIVE.format(run.place) for run in inside if run.live]
     return notes + [f"{run.place}: {run.damage}" for run in inside if run.damage]

@@ -1,16 +1,15 @@
 """Run folders as an experiment sees them: what was measured, on which workload, of which engine configuration."""
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.engines import command as cmd
+from windtunnel.simulator.experiments.digests import digest, text
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.facts import command_of
@@ -194,7 +193,7 @@ def engine_identity(run: Mapping[str, Any]) -> str:
         parts["settings"] = {key: value for key, value in resolved.items() if not _profiled(str(key))}
     if not _tells_all(engine):
         parts["started"] = words or run.get("target")
-    return blake2b(msgspec.json.encode(parts, order="sorted"), digest_size=6).hexdigest()
+    return digest(parts, 6)
 
 
 def _profiled(name: str) -> bool:
@@ -226,7 +225,3 @@ def setting_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> lis
 
 def _table(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def text(value: Any) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()

@@ -60,7 +60,10 @@ class Search:
     async def find(self, first: int = 8) -> Edge:
         """`first`: where to begin, the nearer the cheaper."""
         low, high = await self._bracket(min(max(1, first), self._most))
-        low, high = await self._bisect(low, high, repeats=1)
+        return await self.again(*await self._bisect(low, high, repeats=1))
+
+    async def again(self, low: int, high: int | None) -> Edge:
+        """Where the edge is now that lay between `low` and `high` (None: above all that may be tried) before."""
         low, high = await self._settle(low, high)
         least = await self._all_pass(low)
         if high is None:

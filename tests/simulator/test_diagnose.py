@@ -11,7 +11,7 @@ from msgspec.structs import fields, replace
 
 from windtunnel.agents.events import CallEnd, Chunks, EngineSample
 from windtunnel.simulator.cli_options import config_of
-from windtunnel.simulator.diagnose import Diagnosis, against, diagnose, lines
+from windtunnel.simulator.diagnose import Diagnosis, against, diagnose, levers_left, lines
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.expected import expected
 from windtunnel.simulator.results.bottleneck import again, find
@@ -97,6 +97,22 @@ def test_a_lever_says_what_the_emulator_expects_it_to_cost(gpu, slower):
     assert ("(+" in said) == slower
     assert ("(-" in said) != slower
     assert expected(engine, "a higher --max-num-seqs", running=12, cached=300_000) == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "texts"),
+    [
+        ("qwen3-coder-30b-a3b", ["--tensor-parallel-size 2", "--quantization fp8"]),
+        ("gpt-oss-120b", ["--tensor-parallel-size 2"]),
+    ],
+)
+def test_weights_that_a_checkpoint_has_quantised_are_not_to_be_quantised(model, texts):
+    run = {"config": {"engine": f"emulator --gpu B200 --model {model}"}, "virtual": True}
+    run["engine"] = {"name": "windtunnel-emulator", "emulated": True}
+    assert [lever.text for lever in levers_left(run, "prefill_compute", {})] == texts
+    of_vllm = run | {"engine": {"name": "vllm"}}
+    told = {"model_config.quantization": "mxfp4"} if len(texts) == 1 else {}
+    assert [lever.text for lever in levers_left(of_vllm, "prefill_compute", told)] == texts
 
 
 def test_a_lever_whose_gain_is_assumed_says_so(tmp_path):

@@ -10,7 +10,8 @@ from fake_run import Fake
 
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.metrics import chosen
-from windtunnel.simulator.experiments.outcome import StepRuns, assess
+from windtunnel.simulator.experiments.outcome import assess
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import encode_summary
 

@@ -248,30 +248,35 @@ def test_what_a_kill_left_before_a_run_had_begun_is_moved_aside(tmp_path, made):
 
 
 def test_runs_that_never_became_steady_are_no_answer(tmp_path, made):
-    with pytest.raises(RunError, match="done before their warm-up was; give a --duration"):
+    with pytest.raises(RunError, match="4 agents were done before the warm-up was; give a --duration"):
         answered(tmp_path, StandIn(made, lambda _: ("no_steady_state",), window_s=0.0))
+
+
+def claim(folder: Path, config, step: Step) -> None:
+    with cap.claimed(folder, config, step):
+        pass
 
 
 def test_a_search_is_not_gone_on_with_where_the_profile_was_changed(tmp_path):
     profile = tmp_path / "mine.toml"
     profile.write_text("step_ms = 1.0")
     step, config = Step(name="engine", command=f"{ENGINE} --profile={profile}"), config_of(WORKLOAD)
-    cap.claim(tmp_path / "o", config, step)
+    claim(tmp_path / "o", config, step)
     (tmp_path / "o" / "agents-0001-seed-0").mkdir()
     (tmp_path / "o" / "agents-0001-seed-0" / "run.json").write_text("{}")
-    cap.claim(tmp_path / "o", config, step)
+    claim(tmp_path / "o", config, step)
     profile.write_text("step_ms = 20.0")
     with pytest.raises(UsageError, match="another engine, workload or level"):
-        cap.claim(tmp_path / "o", config, step)
+        claim(tmp_path / "o", config, step)
 
 
 def test_a_folder_with_runs_of_another_level_is_refused(tmp_path):
     step = Step(name="engine", command=ENGINE)
-    cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), step)
-    cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3", "--agents", "9", "--seed", "4"]), step)
+    claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), step)
+    claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3", "--agents", "9", "--seed", "4"]), step)
     (tmp_path / "o" / "agents-0001-seed-0").mkdir()
     (tmp_path / "o" / "agents-0001-seed-0" / "run.json").write_text("{}")
     with pytest.raises(UsageError, match="another engine, workload or level"):
-        cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<4"]), step)
+        claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<4"]), step)
     with pytest.raises(UsageError, match="another engine, workload or level"):
-        cap.claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), Step(name="e", command="emulator"))
+        claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), Step(name="e", command="emulator"))

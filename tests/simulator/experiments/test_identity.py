@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from windtunnel.simulator.experiments.runs import engine_identity
+from windtunnel.simulator.experiments.digests import digest
+from windtunnel.simulator.experiments.runs import differences, engine_identity, setting_differences
 
 TOLD = {"server_info": True}
 
@@ -46,3 +47,16 @@ def test_an_engine_that_tells_little_is_known_by_its_whole_command_or_its_url() 
     assert vllm("vllm serve m --max-num-seqs 8", seen=seen) != vllm("vllm serve m --max-num-seqs 9", seen=seen)
     assert vllm("vllm serve m", seen=seen, target="http://a:1") == vllm("vllm serve m", seen=seen, target="http://a:2")
     assert vllm(None, seen=seen, target="http://a:1") != vllm(None, seen=seen, target="http://a:2")
+
+
+def test_a_path_that_is_no_utf_8_is_a_setting_like_any_other() -> None:
+    one, other = (vllm(f"vllm serve /models/m{byte} --port 1", seen={}) for byte in ("\udcff", "\udcfe"))
+    assert one != other
+    assert one == vllm("vllm serve /models/m\udcff --port 1", seen={})
+    told = {"target": None, "config": {"per_tool": {"m\udcff": 1}}, "engine": {"resolved": {"model": ["m\udcff"]}}}
+    assert differences(told, {"config": {"per_tool": {"m": 1}}}) == ['per_tool {"m\\\\udcff":1} against {"m":1}']
+    assert setting_differences({}, told) == ['model: ["m\\\\udcff"]']
+
+
+def test_digests_of_what_is_plain_are_as_they_were() -> None:
+    assert digest({"b": ["ä", 1.5], "a": None}, 4) == "b0148222"

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from windtunnel.simulator.experiments.metrics import parse
-from windtunnel.simulator.experiments.outcome import Outcome, StepRuns, assess, told
+from windtunnel.simulator.experiments.outcome import Outcome, assess, told
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import order
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.simulator.experiments.table import blocks, markdown, render
 from windtunnel.simulator.results.summary_model import Distribution
 from windtunnel.traces.errors import UsageError

@@ -7,9 +7,10 @@ import msgspec
 import pytest
 
 from windtunnel.simulator.experiments.metrics import parse
-from windtunnel.simulator.experiments.outcome import Comparison, Outcome, StepRuns, assess
+from windtunnel.simulator.experiments.outcome import Comparison, Outcome, assess
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.statistics import Verdict
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.simulator.experiments.table import change, markdown, render
 from windtunnel.simulator.report.page import of_experiments
 
