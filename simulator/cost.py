@@ -1,6 +1,7 @@
 """`windtunnel cost`: what a run's traffic costs an hour, on its machine and at APIs, for people and as JSON."""
 
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,10 +10,13 @@ from msgspec import Struct
 
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.cost import AtApi, Traffic, at_apis, chosen, shipped, traffic
+from windtunnel.simulator.results.liveness import state
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import percent
 from windtunnel.simulator.results.why_text import Paper
+from windtunnel.simulator.view import so_far
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import safe, to_json
 
@@ -43,6 +47,10 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
     prices = chosen(apis, known)
     problems: list[Problem] = []
     summary = recompute(path, problems)
+    if state(RunFolder.open(path), time.time()) == "running":
+        summary = so_far(summary)
+        what = "recording" if summary.kind == "recording" else "run"
+        print(f"the {what} in {path} goes on; what follows is of what it has so far", file=sys.stderr)
     load = traffic(summary)
     cost = Cost(
         run_dir=str(path),

@@ -196,7 +196,7 @@ def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_js
         sys.stdout.buffer.write(safe(text).encode() + b"\n")
         return 0
     if summary.status_reason == "running":
-        print(f"the run in {path} is still running; what follows is of what it has done so far", file=sys.stderr)
+        print(f"the {_what(summary)} in {path} goes on; what follows is of what it has so far", file=sys.stderr)
     for problem in problems[:5]:
         print(problem, file=sys.stderr)
     terminal = sys.stdout.isatty()
@@ -211,7 +211,8 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
     neck = found.bottleneck
     if not found.calls:
         return [f"{found.run_dir}: no completed call says when its first token came; nothing can be diagnosed"]
-    head = f"{neck.words} holds this run back: {neck.share:.0%} of the calls' time."
+    held = "the recorded calls" if summary.kind == "recording" else "this run"
+    head = f"{neck.words} holds {held} back: {neck.share:.0%} of the calls' time."
     out = [*paper.wrapped(head[0].upper() + head[1:], "")]
     out += [line for text in neck.evidence for line in paper.wrapped(text, "  - ", "    ")]
     if found.lever:
@@ -221,7 +222,8 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         told = emulation.in_words(summary.engine.emulation)
         out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
     if not found.valid:
-        out += paper.wrapped(f"the run is not valid: {', '.join(summary.invalid_reasons)}", "")
+        whole = "whole" if summary.kind == "recording" else "valid"
+        out += paper.wrapped(f"the {_what(summary)} is not {whole}: {', '.join(summary.invalid_reasons)}", "")
     out += ["", f"{'where the time of ' + count(len(found.calls), 'call') + ' went':<52}{'share':>7}{'mean':>11}"]
     out += [_row(name, share, found) for name, share in neck.parts.items()]
     out += [
@@ -234,6 +236,10 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         out += ["", "the slowest calls"]
         out += [line for call in slow for line in _call(call, paper)]
     return out
+
+
+def _what(summary: Summary) -> str:
+    return "recording" if summary.kind == "recording" else "run"
 
 
 def _row(name: str, share: float, found: Diagnosis) -> str:

@@ -216,9 +216,8 @@ def _evidence(
         if (1 - evicted) * held > HELD_UP:
             said.append(f"{(1 - evicted) * held:.0%} of the calls' time is decode that other prompts hold up")
     if kind == "decode" and summary.tpot_s is not None:
-        said.append(
-            f"{summary.tpot_s.p50 * 1000:.1f} ms a token at {count(round(engine.running or 0), 'running request')}"
-        )
+        running = "" if engine.running is None else f" at {_running(engine.running)}"
+        said.append(f"{summary.tpot_s.p50 * 1000:.1f} ms a token{running}")
     if kind == "client":
         if parts.get("rate_cap", 0.0) > 0.01:
             said.append(f"{parts['rate_cap']:.0%} of the calls' time waits for --rate")
@@ -231,6 +230,10 @@ def _evidence(
     if parts.get("prefill"):
         said.append("the engine does not say what was cached: what is prefilled may be new or lost")
     return said
+
+
+def _running(mean: float) -> str:
+    return count(round(mean), "running request") if mean >= 1 else "less than one running request in the mean"
 
 
 def _share(part: Sequence[Any], whole: Sequence[Any]) -> str:
