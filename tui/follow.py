@@ -263,7 +263,7 @@ class Follower:
 
     def window(self, place: Place, cursor: int | None) -> Window:
         """A stretch of the timeline, and the engine at the cursor."""
-        return self.painter.window(self.fold, self.view, place, cursor)
+        return self.painter.window(self.fold, self.plans, self.view, place, cursor)
 
     def story(self, agent: int, at: int | None = None) -> Story:
         """An agent's session so far, or the one it had at a moment (ms since the run's origin)."""

@@ -11,6 +11,7 @@ from windtunnel.simulator.results.emulation import Emulation, bar_of, of_run
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
+from windtunnel.simulator.results.untold import Untold
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.tui.figures import clock, seconds, tenths, whole
 from windtunnel.tui.history import history_of
@@ -26,17 +27,22 @@ GUESS_FROM = 0.1
 
 
 class Plans:
-    """What calls and waits were planned to be; the fold keeps only what they came to."""
+    """What calls and waits were planned to be, and of which calls the time in the queue is not told: the fold keeps
+    only what they came to.
+    """
 
     def __init__(self) -> None:
         self.calls: dict[tuple[int, int], CallStart] = {}
         self.waits: dict[tuple[int, int], WaitStart] = {}
+        self.untold = Untold()
 
     def apply(self, event: Event) -> None:
         if isinstance(event, CallStart):
             self.calls[event.agent, event.thread] = event
         elif isinstance(event, WaitStart):
             self.waits[event.agent, event.thread] = event
+        else:
+            self.untold.apply(event)
 
 
 def head_of(run: Mapping[str, Any], name: str) -> View:

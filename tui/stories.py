@@ -25,7 +25,7 @@ from windtunnel.tui.snapshot import Plans
 from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, ThreadLane, Turn
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.window import seen
+from windtunnel.tui.window import seen, under_way
 
 KEPT_CHARS = 20_000
 """Of a running call's text."""
@@ -84,7 +84,7 @@ class Stories:
             since=told.since // MS,
             until=until,
             over=over,
-            lanes=thread_lanes(agent, told.since // MS, until if over else until + 1, fold.t // MS, trace),
+            lanes=thread_lanes(agent, plans, told.since // MS, until if over else until + 1, fold.t // MS, trace),
             number=number,
             sessions=len(agent.sessions) + (1 if agent.present.session else 0),
             beheaded=full and agent.calls[0].t_intended >= told.since,
@@ -289,15 +289,18 @@ def joined_tail(text: str, tail: str) -> str:
     return f"{text} … {tail}"[-KEPT_CHARS:]
 
 
-def thread_lanes(agent: Agent, since: int, until: int, now: int, trace: Trace | None) -> tuple[ThreadLane, ...]:
+def thread_lanes(
+    agent: Agent, plans: Plans, since: int, until: int, now: int, trace: Trace | None
+) -> tuple[ThreadLane, ...]:
     """What each thread of a session did. Ms since the run's origin."""
     out = []
-    under_way = seen(agent)
+    far = seen(agent)
     for thread in sorted({0, *agent.lane.threads(since, until)}):
-        found = agent.lane.within(since, until, now, under_way, thread)
+        found = agent.lane.within(since, until, now, far, thread)
         starts, ends, ranks = (numbers.tolist() for numbers in found)
         ends = [min(end, until) for end in ends]
-        out.append(ThreadLane(thread, *placed(thread, trace), tuple(starts), tuple(ends), tuple(ranks)))
+        untold = (*plans.untold.spans(agent.row.agent, since, thread), *under_way(agent, plans, now, thread))
+        out.append(ThreadLane(thread, *placed(thread, trace), tuple(starts), tuple(ends), tuple(ranks), untold))
     return tuple(nested(out, trace))
 
 

@@ -102,6 +102,8 @@ class ThreadLane(Struct, frozen=True):
     ends: tuple[int, ...] = ()
     ranks: tuple[int, ...] = ()
     """Of `lanes.STATES`."""
+    untold: tuple[tuple[int, int], ...] = ()
+    """When it waited for a first token, and nobody knows whether in the queue."""
 
 
 class Story(Struct, frozen=True):

@@ -6,14 +6,18 @@ those that were painted are kept.
 
 import math
 from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
 from itertools import pairwise
+from typing import Protocol
 
 import numpy as np
 from msgspec import Struct
 
+from windtunnel.agents.events import CallStart
 from windtunnel.simulator.results.fold import Fold
-from windtunnel.simulator.results.fold_rows import IN_FLIGHT, Agent
+from windtunnel.simulator.results.fold_rows import IN_FLIGHT, SENT, Agent
 from windtunnel.simulator.results.lanes import MS, RANK, Cells, mark_failures, paint_lanes
+from windtunnel.simulator.results.untold import Span, Untold, mark
 from windtunnel.tui.view import Engine, View
 
 LADDER_MS = (
@@ -69,14 +73,12 @@ class Window(Struct, frozen=True):
     """When the run began, ms since its origin."""
     now: int = 0
     cells: tuple[bytes, ...] = ()
-    """By agent: ranks of `lanes.STATES`, one a column."""
+    """By agent: ranks of `untold.SHOWN`, one a column."""
     out: tuple[float | None, ...] = ()
     """Output tokens/s, two values a column."""
     kv: tuple[float | None, ...] = ()
     moment: Moment = Moment()
     """At the cursor."""
-    told: bool = False
-    """How long calls were in the engine's queue: else that is part of their prefill."""
 
 
 def seen(agent: Agent) -> dict[int, tuple[int, int]]:
@@ -86,6 +88,26 @@ def seen(agent: Agent) -> dict[int, tuple[int, int]]:
         for thread, activity in agent.activities.items()
         if activity.state in IN_FLIGHT
     }
+
+
+class Planned(Protocol):
+    """What calls were planned to be, and which of those that ended do not tell their time in the queue."""
+
+    @property
+    def calls(self) -> Mapping[tuple[int, int], CallStart]: ...
+
+    @property
+    def untold(self) -> Untold: ...
+
+
+def under_way(agent: Agent, plans: Planned, now: int, thread: int | None = None) -> list[Span]:
+    """Until the first token, of calls that have not ended: how long they were queued is told when they do."""
+    number = agent.row.agent
+    return [
+        (call.t // MS, now + 1 if activity.state == "prefill" else activity.since // MS)
+        for of, activity in agent.activities.items()
+        if activity.state in SENT and thread in (None, of) and (call := plans.calls.get((number, of))) is not None
+    ]
 
 
 class Painter:
@@ -98,18 +120,17 @@ class Painter:
         """Columns since the origin that are kept: [first, final)."""
         self._cells: Cells = np.zeros((0, 0), dtype=np.int8)
 
-    def window(self, fold: Fold, view: View, place: Place, cursor: int | None) -> Window:
+    def window(self, fold: Fold, plans: Planned, view: View, place: Place, cursor: int | None) -> Window:
         """`cursor`: ms since the origin; None is now."""
         now = fold.t // MS
         return Window(
             place=place,
             began=fold.started_t // MS,
             now=now,
-            cells=tuple(row.tobytes() for row in self.cells(fold, place, now)),
+            cells=tuple(row.tobytes() for row in self.cells(fold, plans, place, now)),
             out=_rates(fold, "output", place.start, place.step / 2, 2 * place.columns),
             kv=_rates(fold, "kv", place.start, float(place.step), place.columns),
             moment=self._moment(fold, view, place, now, cursor),
-            told=any(agent.lane.told for agent in fold.agents),
         )
 
     def _moment(self, fold: Fold, view: View, place: Place, now: int, cursor: int | None) -> Moment:
@@ -118,7 +139,7 @@ class Painter:
         at = cursor if cursor is not None else max(fold.started_t // MS, now - 1)
         return moment(fold, at // place.step * place.step, place.step, last=cursor is None)
 
-    def cells(self, fold: Fold, place: Place, now: int) -> Cells:
+    def cells(self, fold: Fold, plans: Planned, place: Place, now: int) -> Cells:
         """Agents x columns."""
         step, first = place.step, place.start // place.step
         last = first + place.columns
@@ -130,6 +151,10 @@ class Painter:
         begin = first + kept.shape[1]
         lanes = [agent.lane for agent in fold.agents]
         fresh = paint_lanes(lanes, map(seen, fold.agents), now, begin * step, step, last - begin)
+        spans = [
+            [*plans.untold.spans(agent.row.agent, begin * step), *under_way(agent, plans, now)] for agent in fold.agents
+        ]
+        mark(fresh, spans, begin * step, step)
         mark_failures(fresh, lanes, begin * step, step)
         cells = np.concatenate([kept, fresh], axis=1)
         settled = min((lane.settled(now) for lane in lanes), default=now)

@@ -83,7 +83,7 @@ def lanes(run: Gathered) -> str:
     paths: dict[str, list[str]] = {}
     for place, (agent, spans) in enumerate(run.lanes):
         top = svg.TOP + place * row
-        if len(run.lanes) <= 32 or place % 4 == 0:
+        if place % (1 if row > 9 else 2 if len(run.lanes) <= 32 else 4) == 0:
             parts.append(svg.text(LANES_LEFT - 6, top + row - 3, f"{agent + 1}", "tick", anchor="end"))
         for first, columns, state in spans:
             wide = min(columns * width, x.end - x.start - first * width)
@@ -202,13 +202,17 @@ def legend(*names: tuple[str, str]) -> str:
 LATENCY_LEGEND = tuple(_NAMES.items())
 
 
-def lane_legend(*, told: bool) -> str:
-    """`told`: how long calls were in the engine's queue."""
-    return legend(
-        ("queue", "held back, or in the engine's queue" if told else "held back by the client"),
-        ("prefill", "until the first token" + ("" if told else ", the engine's queue included: it does not tell it")),
-        ("decode", "tokens arriving"),
-        ("tool", "tools running"),
-        ("waiting", "waiting for a person, or between"),
-        ("failed", "a call or session failed"),
-    )
+def lane_legend(run: Gathered) -> str:
+    """What the colours of the lanes mean; of the kinds of waiting for a first token only those that are drawn."""
+    drawn = {state for _, spans in run.lanes for _, _, state in spans}
+    words = {
+        "queue": "held back, or in the engine's queue" if "prefill" in drawn else "held back by the client",
+        "prefill": "prefill: until the first token",
+        "first": "waiting for the first token: queue or prefill, which is not told",
+        "decode": "tokens arriving",
+        "tool": "tools running",
+        "waiting": "waiting for a person, or between",
+        "failed": "a call or session failed",
+    }
+    hidden = {"prefill", "first"} - drawn
+    return legend(*((state, said) for state, said in words.items() if state not in hidden))

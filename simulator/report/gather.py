@@ -18,6 +18,7 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.untold import SHOWN, Untold, mark
 from windtunnel.simulator.results.working_set import working_set
 from windtunnel.traces.model import Problem
 
@@ -33,6 +34,7 @@ a run as long as that a bin is longer than a call's rhythm."""
 _DRAWN = {
     "decode": "decode",
     "prefill": "prefill",
+    "first": "first",
     "tool": "tool",
     "queue": "queue",
     "wait": "waiting",
@@ -59,12 +61,10 @@ class Gathered(Struct, frozen=True):
     latencies: dict[str, NDArray[np.float64]]
     """Metric to the window's values, ascending, s."""
     lanes: list[tuple[int, list[tuple[int, int, str]]]]
-    """(agent, [(first column, columns, state)])."""
+    """(agent, [(first column, columns, state)]); `first`: nobody knows whether it was queue or prefill."""
     lanes_step_s: float
     """Of a column; there are COLUMNS at most."""
     lanes_left_out: int
-    queue_told: bool = False
-    """The server says how long calls were in its queue; else that is part of their time until the first token."""
     damage: str = ""
     """What of the events could not be read, and where; empty where all could."""
 
@@ -86,7 +86,9 @@ def gather(path: Path) -> Gathered:
     tokens, per_agent = _rates(tally, length, spread=short)
     agents = sorted({session.start.agent for session in tally.sessions.values()})
     shown = agents[:MOST_LANES]
-    lanes = of_lanes.read(events)
+    lanes, untold = of_lanes.read(events), Untold()
+    for event in events:
+        untold.apply(event)
     return Gathered(
         path=path,
         run=folder.run,
@@ -102,10 +104,9 @@ def gather(path: Path) -> Gathered:
             name: np.sort([value for call in tally.window_calls if (value := figure(call)) is not None])
             for name, figure in (("ttft_s", of_call.ttft_s), ("tpot_s", of_call.tpot_s), ("e2e_s", of_call.e2e_s))
         },
-        lanes=_lanes(lanes, shown, tally.end_t),
+        lanes=_lanes(lanes, untold, shown, tally.end_t),
         lanes_step_s=lanes_step_ms(tally.end_t) / 1000,
         lanes_left_out=len(agents) - len(shown),
-        queue_told=any(lane.told for lane in lanes),
         damage=in_words(problems),
     )
 
@@ -158,13 +159,14 @@ def lanes_step_ms(end: int) -> int:
 
 
 def _lanes(
-    lanes: Sequence[of_lanes.Lane], agents: Sequence[int], end: int
+    lanes: Sequence[of_lanes.Lane], untold: Untold, agents: Sequence[int], end: int
 ) -> list[tuple[int, list[tuple[int, int, str]]]]:
     """What each agent did for most of each column; failures always."""
     chosen = [lanes[agent] for agent in agents]
     now = end // of_lanes.MS
     step = lanes_step_ms(end)
     cells = of_lanes.paint([lane.within(0, step * COLUMNS, now) for lane in chosen], 0, step, COLUMNS)
+    mark(cells, [untold.spans(agent, 0) for agent in agents], 0, step)
     of_lanes.mark_failures(cells, chosen, 0, step)
     return [
         (
@@ -172,7 +174,7 @@ def _lanes(
             [
                 (first, columns, _DRAWN[state])
                 for first, columns, rank in of_lanes.runs(row)
-                if (state := of_lanes.STATES[rank]) in _DRAWN
+                if (state := SHOWN[rank]) in _DRAWN
             ],
         )
         for agent, row in zip(agents, cells, strict=True)

@@ -71,7 +71,7 @@ def of_run(run: Gathered) -> str:
     body.append("</div>")
     more = f"{count(run.lanes_left_out, 'more agent')} {'is' if run.lanes_left_out == 1 else 'are'} not drawn."
     left = f"<p class=sub>{more}</p>" if run.lanes_left_out else ""
-    body.append("<h2>Agents</h2>" + _card("", charts.lanes(run) + charts.lane_legend(told=run.queue_told) + left))
+    body.append("<h2>Agents</h2>" + _card("", charts.lanes(run) + charts.lane_legend(run) + left))
     body.append("<h2>Figures</h2>" + _card("", _figures(summary)))
     body.append("<h2>Where this comes from</h2>" + _card("", _provenance(run.run)))
     return _page(title, body)

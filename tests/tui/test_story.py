@@ -217,7 +217,9 @@ def test_where_the_time_went() -> None:
     assert plain(time_bar(times, 15.0, 15, LOOK)) == "╌▇▇▇▇▇▇━━━─────"
     assert plain(time_bar({}, 15.0, 15, LOOK)) == " " * 15
     unknown = spent(turn(0, parts=(Part("first_token", 2.0, "unknown"),)), None)
-    assert unknown == {"prefill": 2.0}
+    assert unknown == {"first": 2.0}
+    assert plain(time_bar(unknown, 4.0, 8, LOOK)) == "════    "
+    assert plain(time_bar(unknown, 4.0, 8, Theme(colour=False))) == "????    "
     shown = plain(about_turn(turn(0, parts=(Part("first_token", 2.0, "unknown"),)), None, 120, LOOK))
     assert "the engine does not say" in shown
 

@@ -3,6 +3,7 @@
 import pytest
 
 from windtunnel.simulator.results.lanes import RANK
+from windtunnel.simulator.results.untold import FIRST
 from windtunnel.tui.screens.timeline_frame import Scope, compose_timeline, place_of, planned
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, cells_of, plain
 from windtunnel.tui.view import View
@@ -12,7 +13,7 @@ from windtunnel.tui.window import Moment, Place, Window, fitting, latest, steps_
 
 def row(states: str) -> bytes:
     """`ddtt.` as ranks, by the first letters of the states."""
-    letters = {name[0]: rank for name, rank in RANK.items() if name != "done"} | {".": 0}
+    letters = {name[0]: rank for name, rank in RANK.items() if name != "done"} | {".": 0, "?": FIRST}
     return bytes(letters[c] for c in states)
 
 
@@ -191,10 +192,26 @@ def test_rows_are_shared_or_not_as_was_asked() -> None:
     assert "l one a row" in drawn(many, Scope(alone=False), size=(120, 24))[-1]
 
 
-def test_what_cannot_be_told_from_prefill_is_said() -> None:
-    assert "prefill (and the engine's queue)" in drawn(window("pp"), size=(160, 24))[-2]
-    assert "(and the" not in drawn(window("pp", told=True), size=(160, 24))[-2]
-    assert "(and the" not in drawn(window("pp"), size=(80, 24))[-2]
+@pytest.mark.parametrize("size", [(80, 24), (160, 24)])
+def test_what_is_drawn_before_a_first_token_is_what_the_legend_tells(size: tuple[int, int]) -> None:
+    known, unknown, both = (drawn(window(lane), size=size)[-2] for lane in ("qp", "??", "q?p"))
+    assert ("P prefill" in known, "? queue or prefill" in known) == (True, False)
+    assert ("P prefill" in unknown, "? queue or prefill" in unknown) == (False, True)
+    assert size[0] < 100 or ("P prefill" in both and "? queue or prefill" in both)
+
+
+def test_a_wait_for_a_first_token_is_hollow_and_named() -> None:
+    frame = compose_timeline(View(), window("d??"), Scope(cursor=1500), 100, 24, Theme())
+    assert plain(frame.lines[frame.first]).split()[1] == "?"
+    assert "▇│═" in plain(frame.lines[frame.first])
+    assert ("═", "prefill") in frame.lines[frame.first]
+    assert "agent 01  ? queue or prefill" in plain(frame.lines[-2])
+
+
+def test_of_agents_that_share_a_row_most_of_those_before_their_first_token_decide() -> None:
+    shared = compose_timeline(View(), window(*["p?d", "??d", "p?d"]), Scope(alone=False), 40, 9, Theme(colour=False))
+    assert len(shared.rows) == 1
+    assert plain(shared.lines[shared.first]).endswith("P?D")
 
 
 def test_one_row_each_scrolls_with_the_cursor() -> None:

@@ -5,6 +5,7 @@ from typing import ClassVar
 from msgspec import Struct
 from textual.binding import Binding, BindingType
 
+from windtunnel.simulator.results.untold import LaneState
 from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, Turn
@@ -15,7 +16,7 @@ from windtunnel.tui.widgets.lanes import legend
 from windtunnel.tui.widgets.plot import bar
 from windtunnel.tui.widgets.story import Paragraphs, Text, about_lines, tail_of
 from windtunnel.tui.widgets.threads import lane_lines
-from windtunnel.tui.widgets.turns import about_turn, following, split, turns_head, turns_table
+from windtunnel.tui.widgets.turns import PARTS, about_turn, following, turns_head, turns_table
 
 SIDE = 47
 """Cells of the fleet beside the agent, from 160 columns on."""
@@ -121,10 +122,9 @@ def _transcript_head(story: Story, width: int, look: Theme) -> Line:
         return filled(
             ((" transcript  ", "head"), (cut(note, width - 14, look.glyphs.ellipsis), "head warn")), width, "head"
         )
-    told = any(map(split, story.turns))
-    means = legend(look.glyphs, look.colour, told=told)
-    if cells(means) > width - 14:
-        means = legend(look.glyphs, look.colour, room=width - 14)
+    drawn: set[LaneState] = {PARTS[part.name] for turn in story.turns for part in turn.parts}
+    drawn |= {"first"} if any(lane.untold for lane in story.lanes) else set()
+    means = legend(look.glyphs, look.colour, drawn, width - 14)
     key = tuple((text, f"head {style}".strip()) for text, style in means)
     name = pad(" transcript", max(12, width - cells(key) - 1))
     return filled(((name, "head"), *key), width, "head")

@@ -8,14 +8,26 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windtunnel.agents.events import AgentState
-from windtunnel.simulator.results.lanes import STATES, together
+from windtunnel.simulator.results.lanes import RANK, together
+from windtunnel.simulator.results.untold import FIRST, SHOWN, LaneState
 from windtunnel.tui.figures import ceiling, count, percent, tenths, whole
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.view import View
 from windtunnel.tui.widgets.compose import Part, clip, filled, first_seen, pad, spread
 from windtunnel.tui.widgets.header import phase_part, title_line
-from windtunnel.tui.widgets.lanes import axis, cells, clock, grouped, legend, level, with_cursor
+from windtunnel.tui.widgets.lanes import (
+    WAITING,
+    axis,
+    cells,
+    clock,
+    glyph,
+    grouped,
+    legend,
+    level,
+    tone,
+    with_cursor,
+    word,
+)
 from windtunnel.tui.widgets.plot import braille_rows, gauge
 from windtunnel.tui.window import Place, Window, fitting, latest
 
@@ -23,8 +35,8 @@ WIDE, MIDDLE = 150, 100
 FIXED = 6
 """Lines that are neither graph nor lanes; one of them is the KV cache's."""
 LEAST_GRAPH, MOST_GRAPH = 2, 14
-SAID = 132
-"""Width from which on the legend has room to say what cannot be told apart."""
+NAMED = 24
+"""Cells of the agent under the cursor and its state, beside which the legend stands."""
 
 
 class Scope(Struct, frozen=True):
@@ -198,11 +210,11 @@ def _lane(
     digits = max(2, len(str(len(window.cells))))
     if shared:
         name = f"{row.start + 1}-{row.stop}" if len(row) > 1 else str(row.stop)
-        label: Line = ((f" {name:>{2 * digits + 1}} ", "dim"), (glyphs.states[state], state))
+        label: Line = ((f" {name:>{2 * digits + 1}} ", "dim"), (glyph(state, glyphs), tone(state, colour)))
     else:
         shown = view.rows[row.start] if row.start < len(view.rows) else None
         state = shown.state if shown is not None and scope.cursor is None else state
-        label = ((f" {row.start + 1:>0{digits}} ", "dim"), (glyphs.states[state], state))
+        label = ((f" {row.start + 1:>0{digits}} ", "dim"), (glyph(state, glyphs), tone(state, colour)))
         if left >= 20 and shown is not None:
             label = (*label, (f" {pad(shown.title, left - digits - 5, ellipsis=glyphs.ellipsis)}", "text"))
     return (*filled(label, left), *cells(ranks, glyphs, colour, cursor))
@@ -211,13 +223,17 @@ def _lane(
 @lru_cache(maxsize=512)
 def _merged(lanes: tuple[bytes, ...]) -> bytes:
     """Several agents as one lane."""
-    return together(np.frombuffer(b"".join(lanes), dtype=np.int8).reshape(len(lanes), -1)).tobytes()
+    ranks = np.frombuffer(b"".join(lanes), dtype=np.int8).reshape(len(lanes), -1)
+    prefill, first = RANK["prefill"], ranks == FIRST
+    row = together(np.where(first, np.int8(prefill), ranks))
+    row[(row == prefill) & (2 * first.sum(axis=0) > (first | (ranks == prefill)).sum(axis=0))] = FIRST
+    return row.tobytes()
 
 
-def state_at(ranks: bytes, window: Window, scope: Scope) -> AgentState:
+def state_at(ranks: bytes, window: Window, scope: Scope) -> LaneState:
     """What a lane shows at the cursor."""
     at = window.place.column(window.now if scope.cursor is None else scope.cursor)
-    return STATES[ranks[at]] if 0 <= at < len(ranks) else "idle"
+    return SHOWN[ranks[at]] if 0 <= at < len(ranks) else "idle"
 
 
 def _moment_line(view: View, window: Window, scope: Scope, width: int, look: Theme) -> Line:
@@ -287,7 +303,8 @@ def _number(value: float | None, none: str) -> str:
 def _agent_line(view: View, window: Window, scope: Scope, width: int, look: Theme) -> Line:
     """The agent under the cursor, what it did then; at the right what the cells mean."""
     glyphs = look.glyphs
-    right: list[Part] = [(6, legend(glyphs, look.colour, told=window.told or width < SAID))]
+    drawn = {state for i, state in enumerate(SHOWN) if state in WAITING and any(i in row for row in window.cells)}
+    right: list[Part] = [(6, legend(glyphs, look.colour, drawn, width - NAMED))]
     step = window.place.step
     pace = f"{step / 1000:g} s" if step < 60_000 else f"{step / 60_000:g} min"
     right.append((2, ((f"{pace} a column", "dim"),)))
@@ -299,7 +316,7 @@ def _agent_line(view: View, window: Window, scope: Scope, width: int, look: Them
     title = shown.title if shown is not None else ""
     left: list[Part] = [
         (9, ((f"agent {scope.agent + 1:02d}", "brand"),)),
-        (8, ((f"{glyphs.states[state]} {state:<8}", state),)),
+        (8, ((f"{glyph(state, glyphs)} {word(state):<8}", tone(state, look.colour)),)),
         (4, ((title, "text"),)),
     ]
     return spread(left, right, width)

@@ -1,21 +1,28 @@
 """Lanes over time: a row of cells, one for each column of time, coloured and shaped by state.
 
-What the engine works on is a thick bar, a tool a line, a wait a thin line; failures are marks. Without colour, and in
-ASCII, the states' letters stand in the cells.
+What the engine works on is a thick bar, a tool a line, a wait a thin line; failures are marks. A wait for a first token
+of which nobody knows whether it was queue or prefill is hollow. Without colour, and in ASCII, letters stand in the
+cells.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from itertools import groupby
 
-from windtunnel.agents.events import AgentState
-from windtunnel.simulator.results.lanes import STATES
+from windtunnel.simulator.results.untold import SHOWN, LaneState
 from windtunnel.tui.theme import ASCII, Glyphs, Line
 from windtunnel.tui.widgets.compose import joined
 
-BARS: Mapping[AgentState, str] = {
+
+def glyph(state: LaneState, glyphs: Glyphs) -> str:
+    """Stands beside an agent's number."""
+    return "?" if state == "first" else glyphs.states[state]
+
+
+BARS: Mapping[LaneState, str] = {
     "decode": "▇",
     "prefill": "▇",
+    "first": "═",
     "tool": "━",
     "queue": "╌",
     "wait": "─",
@@ -24,19 +31,29 @@ BARS: Mapping[AgentState, str] = {
     "done": " ",
     "idle": " ",
 }
-LETTERS: Mapping[AgentState, str] = {**ASCII.states, "cut": " ", "done": " ", "idle": " "}
-LEGEND: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", "failed")
-QUIET: frozenset[AgentState] = frozenset({"wait"})
+BLANK: frozenset[LaneState] = frozenset({"cut", "done", "idle"})
+LETTERS: Mapping[LaneState, str] = {state: " " if state in BLANK else glyph(state, ASCII) for state in BARS}
+LEGEND: tuple[LaneState, ...] = ("decode", "prefill", "first", "queue", "tool", "wait", "failed")
+WAITING: tuple[LaneState, ...] = ("prefill", "first")
+"""Ways to wait for a first token."""
+WORDS: Mapping[LaneState, str] = {"first": "queue or prefill"}
+QUIET: frozenset[LaneState] = frozenset({"wait"})
 """Without colour most of a picture would be their letter: it is dimmed."""
 
 
-def marks(glyphs: Glyphs, colour: bool) -> Mapping[AgentState, str]:
+def marks(glyphs: Glyphs, colour: bool) -> Mapping[LaneState, str]:
     """A cell of each state."""
     return BARS if colour and glyphs.name == "unicode" else LETTERS
 
 
-def tone(state: AgentState, colour: bool) -> str:
+def tone(state: LaneState, colour: bool) -> str:
+    if state == "first":
+        return "prefill"
     return "faint" if state in QUIET and not colour else state
+
+
+def word(state: LaneState) -> str:
+    return WORDS.get(state, state)
 
 
 @lru_cache(maxsize=2048)
@@ -46,7 +63,7 @@ def cells(ranks: bytes, glyphs: Glyphs, colour: bool, cursor: int | None = None)
     out: list[tuple[str, str]] = []
     at = 0
     for rank, run in groupby(ranks):
-        state = STATES[rank]
+        state = SHOWN[rank]
         length = len(list(run))
         text, style = drawn[state] * length, tone(state, colour)
         if cursor is not None and at <= cursor < at + length:
@@ -58,12 +75,16 @@ def cells(ranks: bytes, glyphs: Glyphs, colour: bool, cursor: int | None = None)
     return tuple(piece for piece in out if piece[0])
 
 
-def legend(glyphs: Glyphs, colour: bool, *, told: bool = True, room: int = 200) -> Line:
-    """`▇ decode  ━ tool`: what the cells mean, as far as there is room. `told`: how long the engine's queue took."""
-    drawn = marks(glyphs, colour)
-    said = {} if told else {"prefill": " (and the engine's queue)"}
+def legend(glyphs: Glyphs, colour: bool, drawn: Collection[LaneState] = (), room: int = 200) -> Line:
+    """`▇ decode  ━ tool`: what the cells mean, as far as there is room. `drawn`: states that there are; of the kinds of
+    waiting for a first token only these are told, or the usual one.
+    """
+    told = [state for state in WAITING if state in drawn] or WAITING[:1]
+    cell = marks(glyphs, colour)
     parts: list[Line] = [
-        ((f"{drawn[state]} ", tone(state, colour)), (state + said.get(state, ""), "dim")) for state in LEGEND
+        ((f"{cell[state]} ", tone(state, colour)), (word(state), "dim"))
+        for state in LEGEND
+        if state not in WAITING or state in told
     ]
     while parts and sum(len(text) for part in parts for text, _ in part) + 2 * len(parts) - 2 > room:
         parts.pop()

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from windtunnel.simulator.results.lanes import RANK, Stretches, paint
+from windtunnel.simulator.results.untold import mark
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, ThreadLane
 from windtunnel.tui.widgets.compose import filled, pad
@@ -45,15 +46,16 @@ def lane_lines(story: Story, width: int, rows: int, cursor: int | None, look: Th
     head: Line = ((pad(name, left), "head"), (times, "head"))
     lines: list[Line] = [filled(head, width, "head")]
     painted = paint([_stretches(lane) for lane in shown], start, step, columns)
+    mark(painted, [lane.untold for lane in shown], start, step)
     for turn in story.turns:
         row = next((i for i, lane in enumerate(shown) if lane.thread == turn.thread), None)
         if turn.failure and row is not None and turn.end is not None and start <= turn.end < start + step * columns:
             painted[row, (turn.end - start) // step] = RANK["failed"]
     at = None if cursor is None else (cursor - start) // step
     for lane, row in zip(shown, painted, strict=True):
-        mark = at if at is not None and 0 <= at < columns else None
+        crossed = at if at is not None and 0 <= at < columns else None
         label = _label(lane, left, look)
-        drawn = cells(row.tobytes(), glyphs, look.colour, mark)
+        drawn = cells(row.tobytes(), glyphs, look.colour, crossed)
         lines.append(filled((*label, *drawn), width))
     return lines
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from windtunnel.agents.events import AgentState
+from windtunnel.simulator.results.untold import LaneState
 from windtunnel.tui.figures import count, seconds, tenths
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, Turn
@@ -12,7 +12,7 @@ from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad
 from windtunnel.tui.widgets.lanes import marks, tone
 
 WIDE, MIDDLE, NARROW = 140, 100, 72
-PARTS: Mapping[str, AgentState] = {
+PARTS: Mapping[str, LaneState] = {
     "rate_cap": "queue",
     "client": "queue",
     "queue": "queue",
@@ -20,12 +20,12 @@ PARTS: Mapping[str, AgentState] = {
     "prefill_missed": "prefill",
     "prefill_diverged": "prefill",
     "prefill": "prefill",
-    "first_token": "prefill",
+    "first_token": "first",
     "decode": "decode",
     "held_up": "decode",
 }
-"""Parts of a call's time as states. What may have been queue or prefill is shown as prefill."""
-BAR: tuple[AgentState, ...] = ("queue", "prefill", "decode", "tool", "wait")
+"""Parts of a call's time as states."""
+BAR: tuple[LaneState, ...] = ("queue", "prefill", "first", "decode", "tool", "wait")
 ALARM = 0.1
 """Of a prompt: a call that missed more is marked."""
 
@@ -87,19 +87,19 @@ def turns_head(width: int, story: Story) -> Line:
     return filled(((f"{names} {where}{more}", "head"),), width, "head")
 
 
-def spent(turn: Turn, after: Turn | None) -> dict[AgentState, float]:
+def spent(turn: Turn, after: Turn | None) -> dict[LaneState, float]:
     """Seconds of a call by state, and what its thread did until its next call."""
-    out: dict[AgentState, float] = {}
+    out: dict[LaneState, float] = {}
     for part in turn.parts:
         state = PARTS[part.name]
         out[state] = out.get(state, 0.0) + part.seconds
     for wait in after.waits if after is not None else ():
-        kind: AgentState = "tool" if wait.cause == "tool" else "wait"
+        kind: LaneState = "tool" if wait.cause == "tool" else "wait"
         out[kind] = out.get(kind, 0.0) + wait.seconds
     return out
 
 
-def time_bar(times: Mapping[AgentState, float], longest: float, width: int, look: Theme) -> Line:
+def time_bar(times: Mapping[LaneState, float], longest: float, width: int, look: Theme) -> Line:
     """Where a turn's time went; the longest of those shown fills the width."""
     whole = sum(times.values())
     if width <= 0 or longest <= 0 or whole <= 0:
@@ -137,7 +137,7 @@ def turn_line(turn: Turn, after: Turn | None, story: Story, longest: float, widt
     parted = split(turn)
     took = f"{turn.latency_s:.2f}" if turn.latency_s is not None else glyphs.ellipsis
 
-    def part(state: AgentState) -> tuple[str, str]:
+    def part(state: LaneState) -> tuple[str, str]:
         value = times.get(state, 0.0 if parted and state != "tool" else None)
         return seconds(value, none), state if value and value >= 0.005 else "faint"
 

@@ -13,8 +13,9 @@ import pytest
 from windtunnel.agents.events import CallEnd, EngineSample
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments.metrics import parse
-from windtunnel.simulator.experiments.outcome import StepRuns, assess
+from windtunnel.simulator.experiments.outcome import assess
 from windtunnel.simulator.experiments.runs import read
+from windtunnel.simulator.experiments.step_runs import StepRuns
 from windtunnel.simulator.experiments.table import markdown, render
 from windtunnel.simulator.report import charts, page, svg
 from windtunnel.simulator.report import gather as gathering
@@ -165,7 +166,10 @@ def test_a_call_in_the_engines_queue_is_drawn_as_that_and_not_as_waiting(tmp_pat
     # Another of the agent's threads may be served at the time.
     assert seen.count("queue") > 0.8 * len(seen)
     html = write_page([tmp_path / "run"], tmp_path / "p.html").read_text()
-    assert "held back, or in the engine's queue until the first token tokens arriving" in checked(html)
+    words = checked(html)
+    assert (
+        "held back, or in the engine's queue prefill: until the first token waiting for the first token: queue" in words
+    )
     assert '<path class="lane queue"' in html
     assert ".lane.queue { fill: var(--queue); }" in html
 
@@ -179,9 +183,34 @@ def test_latencies_that_leave_out_long_calls_are_told_so_under_their_chart(runs)
     assert "had not ended" not in checked(charts.latencies(msgspec.structs.replace(run, summary=summary)))
 
 
-def test_a_server_that_does_not_tell_its_queue_has_it_in_the_time_until_the_first_token():
-    words = checked(charts.lane_legend(told=False))
-    assert words.startswith("held back by the client until the first token, the engine's queue included: it does not")
+def test_calls_cut_before_their_first_token_are_drawn_as_waiting_for_it_and_named(tmp_path):
+    """`queued_s` comes with a call's end: of a call that was cut nobody knows whether it was queued or prefilled."""
+    args = ["library:small", "--agents", "3", "--duration", "30", "--max-context", "8k", "--fit", "scale"]
+    engine = "emulator --gpu L40S --model qwen3-30b-a3b --quantization fp8 --max-model-len 8192 --max-num-seqs 1"
+    config = config_of(args)
+    virtual_run(msgspec.structs.replace(config, engine=engine), load(config.traces), tmp_path / "run")
+    run = gather(tmp_path / "run")
+    ends = [event for event in RunFolder.open(tmp_path / "run").events() if isinstance(event, CallEnd)]
+    cut = [
+        call for call in ends if call.cut and call.t_first is None and call.t - call.t_sent > 3 * run.lanes_step_s * NS
+    ]
+    assert cut
+    step = run.lanes_step_s
+    lanes = {agent: {first + i: state for first, n, state in spans for i in range(n)} for agent, spans in run.lanes}
+    assert {lanes[call.agent].get(int((call.t_sent + call.t) / 2 / NS / step)) for call in cut} <= {"first", "decode"}
+    told = [call for call in ends if call.queued_s is not None and call.t_first - call.t_sent > 3 * step * NS]
+    assert len(told) > 10
+    assert "first" not in {lanes[call.agent].get(int((call.t_sent + call.t_first) / 2 / NS / step)) for call in told}
+    html = write_page([tmp_path / "run"], tmp_path / "p.html").read_text()
+    assert '<path class="lane first"' in html
+    assert ".lane.first {" in html
+
+
+def test_a_server_that_does_not_tell_its_queue_has_neither_queue_nor_prefill(runs):
+    run = gather(runs["small"])
+    lane = (0, [(0, 1, "first"), (1, 1, "decode")])
+    words = checked(charts.lane_legend(msgspec.structs.replace(run, lanes=[lane])))
+    assert words.startswith("held back by the client waiting for the first token: queue or prefill, which is not told")
 
 
 def test_a_long_runs_page_leaves_out_what_it_does_not_draw_and_draws_the_same(runs, monkeypatch):
