@@ -31,7 +31,7 @@ def printed(found: Capacity, *, as_json: bool = False) -> str:
     if as_json:
         return to_json(found).decode() + "\n"
     beside = found.configurations
-    several = bool(beside) and not any(row.tried for row in beside)
+    several = bool(beside) and not any(row.folder == "." and row.agents is not None for row in beside)
     name = next((row.name for row in beside if row.agents is not None), "")
     lines = [f"{name}: {sentence(found)}" if several else sentence(found)]
     lines += [tried(found, row) for row in beside if row.tried]
@@ -45,7 +45,7 @@ def printed(found: Capacity, *, as_json: bool = False) -> str:
             f"{'agents':>8}  {'runs met':>8}  {'valid':>7}  {'calls inside':>12}  {'tokens/s':>9}  {'KV use':>7}",
         ]
         lines += [_row(point) for point in found.points]
-    lines += ["", *_beside(found)] if beside else []
+    lines += ["", *_beside(found)] if len(beside) > 1 else []
     lines += ["", f"runs    {found.runs}"]
     return "\n".join(lines) + "\n"
 

@@ -162,10 +162,10 @@ class Beside:
         found, nothing = base.found, tries.Tries((), ())
         if found.capped and found.limit is None:
             return nothing, NOT_STOPPED
-        if found.beyond is None:
-            return nothing, NOTHING_TELLS
         if base.step.command is None:
             return nothing, RUNS_ALREADY.format(found.lever or "other flags")
+        if found.beyond is None:
+            return nothing, NOTHING_TELLS
         stops = cap.beyond(base.edge)
         kind = "unknown" if stops is None else stops.bottleneck.kind
         if kind == "client":

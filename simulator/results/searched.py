@@ -3,6 +3,7 @@
 The plan says what was asked, the answer what came of it; the runs lie in folders beside them.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,17 @@ def instead(folder: Path) -> str | None:
         return None
     answer = _answer(folder)
     how = f"`windtunnel report {folder}` prints its answer" if answer else unanswered(folder)
-    names = sorted(path.parent.name for path in folder.glob("agents-*/run.json"))
-    told = str(answer.get("beyond") or "")
-    run = told if told in names else names[-1] if names else None
+    runs = sorted(path.parent.relative_to(folder) for path in _runs(folder))
+    told = answer.get("beyond")
+    run = next((run for run in runs if run.name == told), runs[-1] if runs else None)
     one = f"; for a run give one of those in it, such as {folder / run}" if run else ""
     return f"{folder} is a capacity search and no run: {how}{one}"
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """`run.json` of its runs; of several configurations those of each one's search."""
+    for mark in ("agents-*/run.json", "search-*/agents-*/run.json"):
+        yield from folder.glob(mark)
 
 
 def unanswered(folder: Path) -> str:
@@ -43,14 +50,27 @@ def unanswered(folder: Path) -> str:
 
 
 def in_short(folder: Path) -> str:
-    """`12 agents (12 to 15), next limit KV capacity`; empty where it has no answer."""
+    """`12 agents (12 to 15), next limit KV capacity; 17 with --kv-cache-dtype fp8`, the most of several; empty where it
+    has no answer.
+    """
     found = _answer(folder)
     agents, low, high, limit = (found.get(name) for name in ("agents", "low", "high", "limit"))
     if not isinstance(agents, int):
         return ""
     said = f"{'at least ' if found.get('capped') is True else ''}{agents:,} agent{'' if agents == 1 else 's'}"
     said += f" ({low} to {high})" if (low, high) != (agents, agents) else ""
-    return said + (f", next limit {limit}" if isinstance(limit, str) else "")
+    said += f", next limit {limit}" if isinstance(limit, str) else ""
+    most, name = max(((row["agents"], row["name"]) for row in _others(found)), default=(0, ""))
+    if most <= agents:
+        return said
+    return f"{said}; {most:,} {name}" if name.startswith("with ") else f"{said}; {name}: {most:,}"
+
+
+def _others(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Its configurations but for the first."""
+    rows = found.get("configurations")
+    known = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return [row for row in known if row.get("versus_first") and isinstance(row.get("agents"), int) and "name" in row]
 
 
 def _answer(folder: Path) -> dict[str, Any]:

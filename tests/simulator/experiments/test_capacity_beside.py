@@ -12,9 +12,10 @@ from windtunnel.simulator.cli_capacity import capacity
 from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.cli_report import report
 from windtunnel.simulator.experiments import capacity as cap
+from windtunnel.simulator.experiments.capacity_text import printed
 from windtunnel.simulator.experiments.configurations import NAMED
 from windtunnel.simulator.experiments.plan import Step
-from windtunnel.simulator.experiments.searching import Beside, Question
+from windtunnel.simulator.experiments.searching import RUNS_ALREADY, Beside, Question
 from windtunnel.simulator.results.summary_model import SloResult, encode_summary
 from windtunnel.traces.errors import EngineError, UsageError
 
@@ -217,10 +218,39 @@ class Machine:
 
 
 def beside(tmp_path: Path, machine: Machine, *names: str) -> cap.Capacity:
+    steps = [Step(name=name, command=f"serve {name} --port {{port}}", previous=0) for name in names]
+    return asyncio.run(asking(tmp_path, machine).of(steps))
+
+
+def asking(tmp_path: Path, machine: Machine) -> Beside:
     config = config_of(["--shape", "10x2", "--slo", "ttft_s.p90<3"])
     question = Question(workload=config, traces=(), most=64, repeats=3, resolution=0.0)
-    steps = [Step(name=name, command=f"serve {name} --port {{port}}", previous=0) for name in names]
-    return asyncio.run(Beside(question, tmp_path, lambda _: machine, lambda _: None, first=8).of(steps))
+    return Beside(question, tmp_path, lambda _: machine, lambda _: None, first=8)
+
+
+@pytest.mark.parametrize(
+    ("step", "carries", "says"),
+    [
+        (
+            Step(name="a", command=None, target="http://127.0.0.1:9"),
+            10,
+            RUNS_ALREADY.format("other flags"),
+        ),
+        (Step(name="a", command="serve a"), 10, "nothing is tried: nothing tells what stops it"),
+        (
+            Step(name="a", command="serve a"),
+            64,
+            "nothing is tried: the level held at the most that was tried; give a higher --most",
+        ),
+    ],
+)
+def test_where_nothing_can_be_tried_it_is_said_why(tmp_path, made, step, carries, says):
+    answer = asyncio.run(asking(tmp_path, Machine(made, {"a": carries})).trying(step))
+    assert (answer.agents, answer.notes[-1]) == (carries, says)
+    assert [row.name for row in answer.configurations] == ["a"]
+    told = printed(answer)
+    assert f"\nnote: {says}\n" in told
+    assert ("configuration" in told, told.startswith("a: ")) == (False, False)
 
 
 def test_in_real_time_the_first_is_looked_at_once_more_after_the_others(tmp_path, made):

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from windtunnel.simulator.cli_report import report
 from windtunnel.simulator.diagnose import diagnose
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.capacity_text import printed
+from windtunnel.simulator.experiments.carried import Configuration, versus
 from windtunnel.simulator.experiments.kept import read_outcome
 from windtunnel.simulator.report.write import write_calls
 from windtunnel.simulator.results import searched
@@ -96,6 +98,26 @@ def test_an_answer_that_cannot_be_read_is_told_with_what_to_do(folder, damage):
 
 
 def test_in_short_it_is_the_number_its_range_and_its_limit(folder):
+    assert searched.in_short(folder) == "12 agents (12 to 15), next limit KV capacity"
+
+
+def test_of_several_configurations_the_most_stands_beside_the_first_and_a_run_of_the_first_is_named(tmp_path):
+    folder = tmp_path / "search"
+    for run in ("search-a/agents-0013-seed-0", "search-b/agents-0032-seed-0"):
+        (folder / run).mkdir(parents=True)
+        (folder / run / "run.json").write_text("{}")
+    (folder / searched.PLAN_FILE).write_text('{"work": "0"}')
+    first = Configuration(name="a", command="x", target=None, agents=12, low=12, high=15, folder="search-a")
+    other = Configuration(
+        name="with fp8", command="y", target=None, agents=17, low=16, high=17, folder="search-b",
+        versus_first=versus(first, replace(first, agents=17, low=16, high=17), None),
+    )  # fmt: skip
+    cap.keep(replace(FOUND, configurations=(first, other, replace(first, name="c", agents=None))), folder)
+    assert searched.in_short(folder) == "12 agents (12 to 15), next limit KV capacity; 17 with fp8"
+    assert (searched.instead(folder) or "").endswith(f"such as {folder / 'search-a' / 'agents-0013-seed-0'}")
+    cap.keep(replace(FOUND, configurations=(first, replace(other, name="8 bit"))), folder)
+    assert searched.in_short(folder) == "12 agents (12 to 15), next limit KV capacity; 8 bit: 17"
+    cap.keep(replace(FOUND, configurations=(first,)), folder)
     assert searched.in_short(folder) == "12 agents (12 to 15), next limit KV capacity"
 
 

@@ -85,7 +85,9 @@ def shown(*rows: Configuration) -> str:
 
 
 def test_the_table_says_what_each_carries_what_stops_it_and_what_that_is_worth():
-    base = carries(12, 11, 13, name="16 bit", limit="KV capacity", output_tokens_per_s=331.2, kv_usage=0.735)
+    base = carries(
+        12, 11, 13, name="16 bit", folder="search-16", limit="KV capacity", output_tokens_per_s=331.2, kv_usage=0.735
+    )
     other = carries(17, 16, 18, name="8 bit", limit="decode bandwidth", lossy=True, unsteady=True, folder="search-8")
     other = cap.replace(other, versus_first=judged(base, other, None), lever="--quantization fp8")
     same = Configuration(name="auto", command="x", target=None, same_as="16 bit")
