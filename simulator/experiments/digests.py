@@ -29,4 +29,4 @@ def _told_apart(value: Any) -> Any:
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):
         return {_told_apart(k): _told_apart(v) for k, v in value.items()}
-    return [_told_apart(v) for v in value] if isinstance(value, list) else value
+    return [_told_apart(v) for v in value] if isinstance(value, (list, tuple)) else value

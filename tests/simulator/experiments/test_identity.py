@@ -1,10 +1,15 @@
 """When two engines are one configuration: by what they tell, and by their commands where they do not tell it."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from windtunnel.simulator.cli_options import config_of
+from windtunnel.simulator.experiments.capacity import claimed
 from windtunnel.simulator.experiments.digests import digest
+from windtunnel.simulator.experiments.experiment import file_name
+from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.runs import differences, engine_identity, setting_differences
 
 TOLD = {"server_info": True}
@@ -56,6 +61,16 @@ def test_a_path_that_is_no_utf_8_is_a_setting_like_any_other() -> None:
     told = {"target": None, "config": {"per_tool": {"m\udcff": 1}}, "engine": {"resolved": {"model": ["m\udcff"]}}}
     assert differences(told, {"config": {"per_tool": {"m": 1}}}) == ['per_tool {"m\\\\udcff":1} against {"m":1}']
     assert setting_differences({}, told) == ['model: ["m\\\\udcff"]']
+
+
+def test_a_search_and_an_experiment_of_such_a_path_have_their_folders(tmp_path: Path) -> None:
+    """Paths come in tuples here, and names of steps from a command line."""
+    config = config_of(["/traces/\udcff", "--duration", "5"])
+    for command in ("emulator --served-model-name \udcff", "emulator"):
+        with claimed(tmp_path / file_name(command), config, Step(name="a", command=command)):
+            pass
+    assert len(list(tmp_path.glob("*/capacity.json"))) == 2
+    assert file_name("8 bit \udcff") != file_name("8 bit \udcfe")
 
 
 def test_digests_of_what_is_plain_are_as_they_were() -> None:
