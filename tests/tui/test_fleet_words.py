@@ -16,7 +16,8 @@ from windtunnel.tui.screens.board import Frame, Table, compose_frame
 from windtunnel.tui.screens.reasons import TO_DO, ReasonsScreen, reason_lines
 from windtunnel.tui.snapshot import Plans, head_of, view_of
 from windtunnel.tui.theme import UNICODE, Theme, plain
-from windtunnel.tui.view import Row, View
+from windtunnel.tui.view import Doing, Row, View
+from windtunnel.tui.widgets.agents import doing
 from windtunnel.tui.widgets.plot import AXIS, graph
 
 
@@ -188,3 +189,10 @@ def test_the_work_of_the_run_has_the_reports_name(views: dict[str, View]) -> Non
     text = "\n".join(drawn(views["finished"], 120, 40))
     assert "session equiv./h" in text
     assert "sessions/h" not in text
+
+
+@pytest.mark.parametrize("width", [13, 15, 27])
+def test_all_that_receive_tokens_name_their_unit(width: int) -> None:
+    counts = (6, 170), (448, 810), (1113, 1745)
+    rows = [Row(agent=0, state="decode", doing=Doing(tokens=n, pinned=of, tail="a b")) for n, of in counts]
+    assert [plain(doing(row, width, UNICODE)) for row in rows] == [f"{n}/{of} tok" for n, of in counts]

@@ -182,6 +182,11 @@ def test_lanes_come_first_then_the_graph(agents: int, height: int, tall: int, ro
     assert (len(frame.rows), frame.apart, len(frame.lines)) == (rows, apart, height)
 
 
+def test_a_low_graph_names_its_unit_too() -> None:
+    lines = drawn(window(*["dd"] * 32), size=(120, 40))
+    assert lines[2].split("|")[0].split("┤")[0].split() == ["tok/s", "100"]
+
+
 def test_rows_are_shared_or_not_as_was_asked() -> None:
     assert [len(row) for row in planned(32, 24, False).rows] == [2] * 16
     assert len(planned(256, 24, True).rows) == 256

@@ -10,7 +10,7 @@ from windtunnel.tui.screens.full import FullScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.transcript import Story, Turn
 from windtunnel.tui.view import Row, View
-from windtunnel.tui.widgets.compose import cells, clip, cut, filled, pad, spread
+from windtunnel.tui.widgets.compose import cells, clip, filled, pad, spread
 from windtunnel.tui.widgets.header import status_line, title_line
 from windtunnel.tui.widgets.lanes import legend
 from windtunnel.tui.widgets.plot import bar
@@ -20,6 +20,7 @@ from windtunnel.tui.widgets.turns import PARTS, about_turn, following, turns_hea
 
 SIDE = 47
 """Cells of the fleet beside the agent, from 160 columns on."""
+SHAPE_ONLY = "shape only: no text was recorded"
 
 
 class Spot(Struct, frozen=True):
@@ -117,17 +118,13 @@ def _words(story: Story, turn: Turn | None, width: int, look: Theme) -> Line:
 
 def _transcript_head(story: Story, width: int, look: Theme) -> Line:
     """Whether there is text at all; at its right what the cells of the lanes and bars above mean."""
-    if story.trace is not None and story.trace.header.shape_only:
-        note = "shape only: its text was never recorded, only lengths and what repeats"
-        return filled(
-            ((" transcript  ", "head"), (cut(note, width - 14, look.glyphs.ellipsis), "head warn")), width, "head"
-        )
+    shape_only = story.trace is not None and story.trace.header.shape_only
+    name: Line = ((" transcript  ", "head"), (SHAPE_ONLY if shape_only else "", "head warn"))
     drawn: set[LaneState] = {PARTS[part.name] for turn in story.turns for part in turn.parts}
     drawn |= {"first"} if any(lane.untold for lane in story.lanes) else set()
-    means = legend(look.glyphs, look.colour, drawn, width - 14)
+    means = legend(look.glyphs, look.colour, drawn, max(0, width - cells(name) - 3))
     key = tuple((text, f"head {style}".strip()) for text, style in means)
-    name = pad(" transcript", max(12, width - cells(key) - 1))
-    return filled(((name, "head"), *key), width, "head")
+    return filled((*filled(name, max(cells(name), width - cells(key) - 1), "head"), *key), width, "head")
 
 
 def _nothing(view: View, story: Story) -> str:

@@ -173,6 +173,8 @@ def _engine(window: Window, left: int, tall: int, look: Theme) -> list[tuple[Lin
     names[0] = count(top) if any(window.out) else "tok/s"
     if tall >= 3:
         names[1] = "tok/s"
+    elif any(window.out) and left >= 20:
+        names[0] = f"tok/s  {count(top)}"
     out: list[tuple[Line, Line]] = [
         (((f"{name:>{left - 1}}", "dim"), (glyphs.tick, "faint")), ((row, "graph"),))
         for name, row in zip(names, rows, strict=True)

@@ -225,7 +225,7 @@ def doing(row: Row, width: int, glyphs: Glyphs) -> Line:
             room = width - 11
             shown = tail if len(tail) <= room else glyphs.ellipsis + tail[-(room - 1) :]
             return ((f"{progress:>9}  ", "dim"), (cut(shown, room, glyphs.ellipsis), "dim"))
-        return ((cut(f"{progress} tokens" if width >= len(progress) + 7 else progress, width, glyphs.ellipsis), "dim"),)
+        return ((cut(f"{progress} tok" if width >= len(progress) + 4 else progress, width, glyphs.ellipsis), "dim"),)
     missed = f"  ! {row.miss_cause}" if row.missed and row.miss_cause else ""
     if row.state == "tool":
         return _timed(d.label or "tool", d.elapsed_s, d.planned_s, width, "tool", glyphs, missed)
