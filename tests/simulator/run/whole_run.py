@@ -122,10 +122,10 @@ class Server(FakeEngine):
         except web.HTTPException as error:
             answer = error
 
-        async def iter_any():
-            yield answer.body or b""
-
-        yield SimpleNamespace(status=answer.status, content=SimpleNamespace(iter_any=iter_any))
+        content = aiohttp.StreamReader(mock.Mock(), 1 << 20, loop=asyncio.get_running_loop())
+        content.feed_data(answer.body or b"")
+        content.feed_eof()
+        yield SimpleNamespace(status=answer.status, content=content)
 
 
 class Process(Launched):
