@@ -89,7 +89,7 @@ def versus(found: Versus) -> str:
     word = VERDICTS[found.verdict]
     if found.why is not None:
         word = found.why
-    if found.ratio is None:
+    if found.ratio is None or (not found.low and found.high is None):  # nothing is known of how they stand
         return word
     low, high = (None if value is None else f"{value:.2f}" for value in (found.low, found.high))
     reach = f"{low} to {high}" if high is not None else f"{low} or more"

@@ -44,6 +44,7 @@ def test_without_an_upper_end_more_may_be_said_and_nothing_of_the_first_that_has
     assert versus(more) == "5.33x the agents (4.92 or more), carries more"
     unknown = judged(carries(64, 64, 64, **capped), carries(64, 64, 64, **capped), None)
     assert (unknown.verdict, unknown.why) == ("no_verdict", BEYOND)
+    assert versus(unknown) == BEYOND
     assert judged(carries(64, 64, 64, **capped), carries(12, 11, 13), None).verdict == "fewer"
 
 
