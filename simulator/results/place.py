@@ -1,9 +1,13 @@
 """The folder that a run writes into, held open: it may be moved or deleted while the run goes on."""
 
+import contextlib
 import os
 from pathlib import Path
 
 from windtunnel.traces.errors import RunError
+
+PARTIAL = ".{}.partial"
+"""What a file is called until it is whole."""
 
 
 class Place:
@@ -37,15 +41,22 @@ class Place:
 
     def put(self, name: str, data: bytes) -> None:
         """Writes a file whole or not at all. OSError, RunError where the folder is gone."""
-        partial = f".{name}.partial"
+        partial = PARTIAL.format(name)
         try:
             fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666, dir_fd=self._fd)
         except FileNotFoundError:
             self.look()
             raise
-        with open(fd, "wb") as file:  # noqa: PTH123 -- a number, not a path
-            file.write(data)
-        os.replace(partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        try:
+            with open(fd, "wb", buffering=0) as file:  # noqa: PTH123 -- a number, not a path
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+            os.replace(partial, name, src_dir_fd=self._fd, dst_dir_fd=self._fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(partial, dir_fd=self._fd)
+            raise
 
     def close(self) -> None:
         os.close(self._fd)

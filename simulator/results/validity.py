@@ -44,13 +44,14 @@ REASONS: dict[str, str] = {
     "prompt_lengths": "prompts were not as long as recorded: the server counted over 20% more or fewer tokens",
     "engine_gone": "the engine went away",
     "worker_gone": "a process that carries streams died",
+    "disk_full": "the disk was full: what happened after that was not kept",
     "run_failed": "the run failed",
     "died": "the run was killed before its end",
 }
 """Known reasons in words; a note may bring others."""
 ONLY_IN_WINDOW = frozenset({"cold_start", "compilation", "gpu_throttling", "other_gpu_process"})
 """Reasons of notes that do no harm outside the window."""
-GONE = frozenset({"engine_gone", "worker_gone"})
+GONE = frozenset({"engine_gone", "worker_gone", "disk_full"})
 """What a failed run may have lost."""
 
 WHOLE = frozenset({*GONE, "run_failed", "died"})

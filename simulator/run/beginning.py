@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Iterator
 
+from windtunnel.simulator.results import full_disk
 from windtunnel.simulator.results.store import ENGINE_LOG, EVENTS_FILE, RUN_FILE, TEXT_FILE, RunWriter
 from windtunnel.simulator.results.unstarted import UNSTARTED_FILE
 from windtunnel.traces.errors import WindtunnelError
@@ -13,12 +14,16 @@ INTERRUPTED = "interrupted before the run began"
 
 @contextlib.contextmanager
 def beginning(writer: RunWriter) -> Iterator[None]:
-    """Of a run that did not begin the engine's log stays, with the reason; where that is empty, nothing."""
+    """Of a run that did not begin the engine's log stays, with the reason; where that is empty, nothing.
+
+    One that the disk had no room for any more is ended as failed.
+    """
     reason = "it broke off before the run began"
+    full = False
     try:
         yield
     except WindtunnelError as error:
-        reason = str(error)
+        reason, full = str(error), full_disk.is_full(error)
         raise
     except (asyncio.CancelledError, KeyboardInterrupt):
         reason = INTERRUPTED
@@ -28,6 +33,8 @@ def beginning(writer: RunWriter) -> Iterator[None]:
         if not (writer.path / RUN_FILE).exists():
             with contextlib.suppress(OSError):  # the error that ended it is told, not this one
                 _leave(writer, reason)
+        elif full:
+            full_disk.conclude(writer.path)
 
 
 def _leave(writer: RunWriter, reason: str) -> None:

@@ -10,10 +10,12 @@ from time import perf_counter
 from types import FrameType
 
 from windtunnel.agents import events as ev
+from windtunnel.simulator.results import full_disk
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.viewer import PlainProgress, again, become, say
 from windtunnel.simulator.run.virtual import VirtualRun
+from windtunnel.traces.errors import RunError
 from windtunnel.traces.outlet import to_json
 from windtunnel.traces.sources import load
 
@@ -69,6 +71,10 @@ def execute_virtual(config: RunConfig, *, as_json: bool, screen: bool) -> int:
         kept = "before the run began" if run.folder is None else f"at once: what was written is in {run.folder}"
         say(f"interrupted {kept}")
         return INTERRUPTED
+    except RunError as error:
+        if run.folder is not None and full_disk.is_full(error):
+            full_disk.conclude(run.folder)
+        raise
     finally:
         gc.enable()
     print(to_json(summary).decode() if as_json else render_summary(summary), flush=True)

@@ -135,7 +135,16 @@ def test_a_virtual_run_on_a_full_disk_is_one_sentence(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     assert "unhandled" not in done.stderr
     shown = windtunnel("view", "--json", "run", cwd=tmp_path)
-    assert json.loads(shown.stdout)["calls"] > 5
+    summary = json.loads(shown.stdout)
+    assert summary["calls"] > 5
+    assert (summary["status"], summary["status_reason"]) == ("failed", "disk_full")
+    assert "died" not in summary["invalid_reasons"]
+    assert shown.stderr == ""
+    listed = windtunnel("view", "--plain", ".", cwd=tmp_path).stdout
+    assert "failed" in listed
+    assert "died" not in listed
+    kept = {path.name for path in (tmp_path / "run").iterdir()}
+    assert kept == {"run.json", "events.jsonl", "text.jsonl", "summary.json"}
 
 
 @pytest.mark.parametrize("closed", [">&-", "<&- >&-"])

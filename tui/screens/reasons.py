@@ -29,6 +29,7 @@ TO_DO: Mapping[str, str] = {
     "prompt_lengths": "Use a server that can count tokens (/tokenize), or traces of a model that counts alike.",
     "engine_gone": "Look at the end of the engine's log.",
     "worker_gone": "Look for a lack of memory on this machine.",
+    "disk_full": "Free some space, or give --out a folder on another disk, and run again.",
     "run_failed": "Read the reason at the end of the run's own output.",
     "died": "Run again; what was written until then is shown.",
 }

@@ -4,6 +4,9 @@ Beside each stands nothing else: what is provoked gives the reasons that are wri
 """
 
 import asyncio
+import errno
+import json
+import os
 import shutil
 import signal
 import time
@@ -18,12 +21,14 @@ from msgspec import Struct
 from windtunnel.agents import events as ev
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.fake import Answer
+from windtunnel.simulator.results import store
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.results.validity import REASONS
 from windtunnel.simulator.run import window
 from windtunnel.simulator.run.config import Warmup
+from windtunnel.traces.errors import RunError
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.reasons import reason_lines
@@ -160,11 +165,11 @@ PROVOKED = {
     "worker_gone": Provoked(loses_a_worker, beside=("run_failed",), dials={"workers": 2}, live=False),
     "run_failed": Provoked(refuses_everything, beside=("no_steady_state", "failures"), live=False),
 }
-"""By the name of the reason. `died` has a test of its own: a run that is killed writes no summary."""
+"""By the name of the reason. `died` and `disk_full` have tests of their own: such a run prints no summary."""
 
 
 def test_every_reason_is_provoked():
-    assert set(REASONS) - set(PROVOKED) == {"died"}
+    assert set(REASONS) - set(PROVOKED) == {"died", "disk_full"}
     assert set(PROVOKED) <= set(REASONS)
 
 
@@ -271,3 +276,27 @@ def test_the_screen_says_it_while_the_run_goes_on_and_after_it(rig):
         top = asyncio.run(top_of(folder))
         assert "✗ not valid: client lag" in top
         assert REASONS["client_lag"][1:] in top
+
+
+def test_disk_full(rig):
+    """No room from the 40th second on, but for what is freed: the folder says so itself."""
+    write, full = os.write, []
+
+    def refuses(fd, data):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data)
+
+    rig.monkeypatch.setattr(store.os, "write", refuses)
+    rig.at(40.0, lambda: full.append(True))
+    with pytest.raises(RunError, match=r"cannot write to .* \(No space left on device\): free some space"):
+        rig.go()
+    folder = rig.path / "run"
+    assert sorted(path.name for path in folder.iterdir()) == ["events.jsonl", "run.json", "summary.json", "text.jsonl"]
+    summary = json.loads((folder / "summary.json").read_bytes())
+    assert (summary["status"], summary["status_reason"]) == ("failed", "disk_full")
+    assert summary["duration_s"] == pytest.approx(40.0, abs=1.0)
+    assert set(summary["invalid_reasons"]) == {"disk_full", "run_failed"}
+    view, top = shown(folder)
+    assert (view.ending, view.valid) == ("failed", False)
+    assert REASONS["disk_full"] in top
