@@ -13,6 +13,7 @@ from msgspec import Struct
 from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.parking import Parking
 from windtunnel.simulator.emulator.request import Request
+from windtunnel.simulator.emulator.rhythm import NEVER
 from windtunnel.simulator.emulator.scheduler import Output, Scheduler, Step
 from windtunnel.simulator.emulator.steptime import StepTime
 
@@ -187,7 +188,7 @@ class Core:
         over: list[Request] = []
         times.extend([ended] * (step.number - len(times)))
         while ended <= until and not step.requests and not over:
-            if ahead is not None and not waiting and not ahead.requests:
+            if ahead is not None and not ahead.requests and not (waiting and parking.awake):
                 step, ahead, ended = self._sail(step, ahead, ended, until)
                 if ended > until:
                     break
@@ -202,7 +203,7 @@ class Core:
             now = ended
             if ahead is not None:
                 step, ended = ahead, now + round(of(ahead) * 1e9)
-            if waiting or not through.decides(number):
+            if (waiting and not self._crowded(number)) or not through.decides(number):
                 scheduler.flying = [] if ahead is None else [ahead]
                 decided = self._schedule(now)
             else:
@@ -235,8 +236,12 @@ class Core:
         quiet = parking.through.quiet_until()
         if number >= quiet or not count:
             return step, ahead, ended
+        few = NEVER
+        if scheduler.waiting:
+            few, quiet = scheduler.crowd.few(), min(quiet, parking.through.sheds_at)
+        pool = scheduler.pool
         context, windowed = parking.context, parking.windowed
-        while ended <= until and number < quiet and books(number):
+        while ended <= until and number < quiet and pool.surely_free < few and books(number):
             times.append(ended)
             begun = seconds(count, count, context, windowed) if number > first else self.steptime.of(ahead)
             ended += round(begun * 1e9)
@@ -256,6 +261,12 @@ class Core:
         parking.context, parking.windowed = context, windowed
         scheduler.counters.steps, scheduler.returned = number, number - 2
         return step, ahead, ended
+
+    def _crowded(self, number: int) -> bool:
+        """Whether nobody who waits comes to run in step `number`, as far as that can be said before it is decided."""
+        parking, crowd = self.scheduler.parking, self.scheduler.crowd
+        assert parking is not None
+        return not parking.awake and number not in parking.calendar and self.scheduler.pool.free_count < crowd.few()
 
     def _begin(self, now: int) -> None:
         step = self._ahead or self._schedule(now)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from windtunnel.simulator.emulator.lack import Lack
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.rhythm import Beat, Meet, Rhythm
 from windtunnel.simulator.emulator.ring import Found
@@ -45,6 +46,8 @@ class KvCache:
         """Tokens that full attention knew of the last prompt that was looked up."""
         self.beat: Beat | None = None
         """Of requests whose blocks are only counted."""
+        self.lack: Lack | None = None
+        """Of the last waiting request that found no room for all its known tokens."""
         self.meets: Meet = _nobody
         """Told whose blocks, from which on and up to which, are about to become findable."""
 
@@ -76,6 +79,7 @@ class KvCache:
         known = min(request.known, self._longest)
         whole = max(0, -(-known // size) - found.count)
         if self._whole and whole + revived + kept > free:
+            self.lack = Lack(request, found, -(-known // size), self.pool, self.matched)
             return False
         target = hit.tokens + new
         lacking = max(0, self._needed(target) - found.count)
@@ -85,6 +89,11 @@ class KvCache:
         self.pool.extend(request.blocks, lacking)
         self.cache(request, min(target, request.known))
         return True
+
+    def lacking(self, request: Request, *, beside: bool) -> int:
+        """With fewer free blocks than this a waiting request that found no room surely finds none; 0: not known."""
+        least = 0 if self.lack is None else self.lack.least(request)
+        return least + self._watermark if least and beside else least
 
     def grow(self, request: Request, new: int) -> bool:
         """Room for `new` more tokens of a running request, drafts included; False when the pool is short."""

@@ -7,6 +7,7 @@ from windtunnel.simulator.emulator.kv_groups import FullGroup, Table
 from windtunnel.simulator.emulator.kv_hybrid import Groups
 from windtunnel.simulator.emulator.kv_mamba import AlignedGroup
 from windtunnel.simulator.emulator.kv_sparse import WindowGroup
+from windtunnel.simulator.emulator.lack import Lack
 from windtunnel.simulator.emulator.offload import OffloadKv
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.rhythm import Rhythm
@@ -75,10 +76,13 @@ class GroupedKv(KvCache):
         if self._whole and not (self._even and hit.tokens + new >= request.known):
             known = min(request.known, self._longest)
             if self._needs(request, held, hit, known, known, hit.tokens, whole=True) + kept > self.pool.free_count:
+                self._note_lack(request, hit, known)
                 return False
         main = hit.tokens + new
         room = min(main + self._lookahead, self._longest)
         if self._needs(request, held, hit, room, main, hit.tokens, whole=False) + kept > self.pool.free_count:
+            if self._whole and main >= request.known:
+                self._note_lack(request, hit, min(request.known, self._longest))
             return False
         for group, table, found in zip(self._all, held.tables, hit.blocks, strict=True):
             group.adopt(table, found, hit.tokens)
@@ -244,6 +248,12 @@ class GroupedKv(KvCache):
             return False
         self._extend(request, held, room, main, final)
         return True
+
+    def _note_lack(self, request: Request, hit: Hit, known: int) -> None:
+        group, found = self._all[self._full], hit.blocks[self._full]
+        if type(group) is FullGroup:
+            matched = found.longest * group.size
+            self.lack = Lack(request, found, -(-known // group.size), self.pool, matched)
 
     def _needs(
         self, request: Request, held: Held, hit: Hit | None, room: int, main: int, computed: int, *, whole: bool

@@ -154,6 +154,11 @@ class OffloadKv(KvCache):
         coming = coming or not self._loading.isdisjoint(keys[:more])
         return Hit(local.tokens, local.blocks, external=more * self._size, waits=coming)
 
+    def lacking(self, request: Request, *, beside: bool) -> int:
+        """0: a lookup here also says what the host tier has, and is made in each step."""
+        del request, beside
+        return 0
+
     def load(self, request: Request, hit: Hit, others: Iterable[Request], *, beside: bool) -> bool:
         """Begin the load of what the host has of a waiting request; False where its blocks find no room.
 

@@ -72,11 +72,15 @@ class Chain:
 class Found:
     """What a lookup knows of a prompt, in one group; nothing is held for it yet."""
 
-    __slots__ = ("blocks", "count", "runs")
+    __slots__ = ("ahead", "blocks", "count", "longest", "runs")
 
     def __init__(self, count: int, runs: list[Run] | None = None, blocks: list[int] | None = None) -> None:
         self.count = count
         """Blocks; the null block may stand in place of the first ones."""
+        self.longest = count
+        """Of runs: the same before any were left out."""
+        self.ahead: int | None = None
+        """Key of the next block, which was not found; None where no more was asked for."""
         self.runs: list[Run] = runs or []
         """Where they are runs: these, as far as `count` reaches."""
         self.blocks: list[int] = blocks or []

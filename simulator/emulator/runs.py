@@ -78,7 +78,8 @@ class RunPool(Singles):
                 self._cut(run, length)
             runs.append(run)
             at += length
-        found.count = at
+        found.count = found.longest = at
+        found.ahead = keys[at] if at < most else None
         return found
 
     def knows(self, key: int) -> bool:

@@ -9,6 +9,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
+from windtunnel.simulator.emulator.crowd import Crowd
 from windtunnel.simulator.emulator.kv import Hit
 from windtunnel.simulator.emulator.kv_grouped import cache_of
 from windtunnel.simulator.emulator.offload import OffloadKv
@@ -41,6 +42,7 @@ class Scheduler:
         self.parking: Parking | None = None
         """Set: who decodes undisturbed is not walked through, and what it gets is seen when it is asked for."""
         self._orders = 0
+        self.crowd = Crowd(self)
 
     # Requests come and go.
 
@@ -237,9 +239,10 @@ class Scheduler:
         return budget, preempted
 
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
-        waiting, limits, slots = self.waiting, self.limits, self.limits.draft_slots
+        waiting, limits, slots, skipped = self.waiting, self.limits, self.limits.draft_slots, list[Request]()
         tally = self.parking.tally if self.parking is not None else None
-        skipped: list[Request] = []
+        if waiting and self.crowd.stays():
+            return
         while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]
             found = self.kv.find(request) if tally is None else tally.find(request)
@@ -298,7 +301,8 @@ class Scheduler:
         new, drafts = request.known - hit, 0
         if self.limits.speculative_tokens and new == 1 and not step.prefilling and (step.resumes or hit):
             # One token only: filled up to the size of its fellows, so that the batch stays a uniform one.
-            drafts = self._padding(hit)
+            most = self.limits.speculative_tokens
+            drafts = most if hit + most + 2 <= self.limits.max_model_len else 0
             new += drafts
             if drafts and new > budget:
                 return 0, 0
@@ -327,10 +331,6 @@ class Scheduler:
         self._orders += 1
         if self.parking is not None:
             self.parking.join(request)
-
-    def _padding(self, hit: int) -> int:
-        drafts = self.limits.speculative_tokens
-        return drafts if hit + drafts + 2 <= self.limits.max_model_len else 0
 
     def _book(self, step: Step) -> None:
         window = self.limits.window

@@ -190,6 +190,16 @@ class Tally:
             ):
                 return hit
 
+    def meets(self, request: Request, tokens: int) -> bool:
+        """Whether a prompt of which so many tokens are findable goes on as parked requests do."""
+        at = tokens // self.beat.size
+        return bool(self.beat.tips) and bool(self.beat.met(request, at, at + 1))
+
+    @property
+    def sheds_at(self) -> int:
+        """Before this step nothing is given back that stays findable."""
+        return self._next
+
     # One request.
 
     def count(self, request: Request, rhythm: Rhythm) -> None:

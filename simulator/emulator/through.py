@@ -54,6 +54,11 @@ class Through:
         """Count what step `number`, in which nothing else happens, takes and gives back, if that can be."""
         return self._tally.books(number, None)
 
+    @property
+    def sheds_at(self) -> int:
+        """Before this step nothing is given back that stays findable."""
+        return self._tally.sheds_at
+
     def quiet_until(self) -> int:
         """Before this step nothing happens when one is decided, and when the one two before it returns.
 

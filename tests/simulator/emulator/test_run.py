@@ -10,6 +10,9 @@ import numpy as np
 import pytest
 
 from windtunnel.simulator.emulator.core import Core
+from windtunnel.simulator.emulator.crowd import Crowd
+from windtunnel.simulator.emulator.kv import KvCache
+from windtunnel.simulator.emulator.kv_grouped import GroupedKv
 from windtunnel.simulator.emulator.kv_layout import Group
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Limits, Scheduler
@@ -210,6 +213,34 @@ def test_running_lazily_finds_what_requests_in_flight_have_in_common(grouped: bo
         assert expected["counters"].hits > 1000
         seen += counts
     assert grouped or seen["preempted"] > 0
+
+
+@pytest.mark.parametrize(("grouped", "fewer"), [(False, 4), (True, 1.5)])
+def test_who_surely_finds_no_room_is_not_looked_up_again(
+    grouped: bool, fewer: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lookups: Counter[str] = Counter()
+    least = Crowd._least
+    for kind, kv in (("plain", KvCache), ("grouped", GroupedKv)):
+        find = kv.find
+
+        def counted(self: Any, request: Request, kind: str = kind, find: Any = find) -> Any:
+            lookups[f"{kind} {asking}"] += 1
+            return find(self, request)
+
+        monkeypatch.setattr(kv, "find", counted)
+    for seed in (2, 3, 19):
+        asking = "always"
+        monkeypatch.setattr(Crowd, "_least", lambda _: 0)
+        walked, expected, _ = play(eager, seed, grouped=grouped, asked=repeated)
+        asking = "seldom"
+        monkeypatch.setattr(Crowd, "_least", least)
+        assert play(eager, seed, grouped=grouped, asked=repeated)[:2] == (walked, expected), seed
+        asking = "lazily"
+        assert play(lazy, seed, grouped=grouped, asked=repeated)[:2] == (walked, expected), seed
+    kind = "grouped" if grouped else "plain"
+    assert lookups[f"{kind} always"] > fewer * lookups[f"{kind} seldom"] > 0
+    assert lookups[f"{kind} lazily"] <= lookups[f"{kind} seldom"]
 
 
 def test_an_answer_is_decided_without_a_walk_between_its_prompt_and_its_end() -> None:
