@@ -218,8 +218,6 @@ async def _body(response: "aiohttp.ClientResponse", url: str) -> bytes:
 
 async def _part(response: "aiohttp.ClientResponse") -> bytes:
     """The next bytes, none at the end. Where a damaged part ends the connection, nobody wakes who waits for more."""
-    import aiohttp
-
     while True:
         try:
             async with asyncio.timeout(LOOK_S) as limit:
@@ -229,6 +227,8 @@ async def _part(response: "aiohttp.ClientResponse") -> bytes:
                 raise
         kept = response.connection
         if kept is not None and (kept.transport is None or kept.transport.is_closing()):
+            import aiohttp
+
             raise aiohttp.ClientPayloadError("the connection is gone, and not the answer's end the reason")
 
 

@@ -50,7 +50,7 @@ class Speech:
             self._pieces = np.concatenate((self._pieces, np.empty(missing, dtype=np.object_)))
         lengths = self._lengths.take(ids)
         if lengths.min() < 0:
-            for token in np.unique(ids[lengths < 0]).tolist():
+            for token in set(ids[lengths < 0].tolist()):
                 piece = self._pieces[token] = self._tokenizer.decode([token])
                 self._lengths[token] = len(piece)
             lengths = self._lengths.take(ids)
