@@ -237,7 +237,7 @@ class Direct:
 
     def tokens_of(self, followed: Sequence[Live | None]) -> list[int]:
         """Of all at once: a fleet is asked thousands of times an hour, and most of it may wait."""
-        return self.core.tokens_of([stream and stream.request for stream in cast("Sequence[Stream | None]", followed)])
+        return self.core.tokens_of([one.request if one else None for one in cast("Sequence[Stream | None]", followed)])
 
     def session_over(self, front: str) -> None:
         """The ids of its requests begin so; none will come any more."""
