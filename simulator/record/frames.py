@@ -48,6 +48,8 @@ class Broke(Struct, frozen=True, tag=True):
     """The beginning of a sentence."""
     calls: int
     """Recorded until then, or known to have failed."""
+    folder: bytes = b""
+    """Where it lies by now; empty where that is nowhere."""
 
 
 class Done(Struct, frozen=True, tag=True):

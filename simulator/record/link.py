@@ -43,6 +43,8 @@ class WriterLink:
         """Calls that the proxy has seen the end of."""
         self._recorded: int | None = None
         """Of these, when the writer could write no more."""
+        self.kept: str | None = None
+        """Where these are then; empty where that is nowhere."""
         self._live: dict[int, Exchange] = {}
         self._untold: list[tuple[Callable[[], Struct], list[bytes]]] = []
         self._soon: asyncio.TimerHandle | None = None
@@ -147,7 +149,7 @@ class WriterLink:
         elif isinstance(message, Done) and not self._done.done():
             self._done.set_result(message)
         elif isinstance(message, Broke):
-            self._recorded = message.calls
+            self._recorded, self.kept = message.calls, os.fsdecode(message.folder)
             self._lose(message.reason)
             self.pipe.close()
 

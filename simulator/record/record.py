@@ -155,7 +155,9 @@ def told(done: Done, folder: str) -> str:
 def missing(link: WriterLink, folder: str) -> str:
     """What the end of a recording says that could not be written to its end."""
     missed = "calls are missing" if link.missed is None else f"{count(link.missed, 'call')} not recorded"
-    return f"{missed}: {link.lost or 'the process that wrote the recording did not end'}; the others are in {folder}"
+    lost = link.lost or "the process that wrote the recording did not end"
+    where = folder if link.kept is None else link.kept
+    return f"{missed}: {lost}; the others are {f'in {where}' if where else 'gone with it'}"
 
 
 def _in_front() -> bool:

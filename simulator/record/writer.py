@@ -25,12 +25,13 @@ from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
 from windtunnel.simulator.record.again import KIND, set_aside, undo
 from windtunnel.simulator.record.frames import Began, Begin, Broke, Done, End, Refused, ToWriter
+from windtunnel.simulator.results import full_disk
 from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.run.loop import loop_factory
 from windtunnel.simulator.run.pipe import Pipe
 from windtunnel.simulator.run.scrape import Scraper
-from windtunnel.traces.errors import EngineError, WindtunnelError
+from windtunnel.traces.errors import EngineError, RunError, WindtunnelError
 from windtunnel.traces.outlet import readable
 
 LOG = "recorder.log"
@@ -71,6 +72,10 @@ class Recording:
         """True when the recording was ended, False when the proxy went away."""
         self._broken: str | None = None
         """Why nothing more can be written."""
+        self._full = False
+        """Because there is no room."""
+        self._gone_for_good = False
+        """The folder is, with all that is in it."""
         self._failed = False
         """Ended because it did not come to be."""
         self._earlier: Path | None = None
@@ -93,6 +98,9 @@ class Recording:
         if self._broken is not None and self._writer is not None:
             with contextlib.suppress(WindtunnelError, OSError):  # what there is room for
                 self._writer.close()
+            if self._full:
+                full_disk.conclude(self._writer.path)
+            self._clear_log(self._writer.path / LOG)
         await asyncio.wait({self._gone}, timeout=LEAVE_S)
 
     async def _finish(self, whole: bool) -> None:
@@ -101,7 +109,11 @@ class Recording:
             await asyncio.wait({self._task})
         if self._writer is None or self._recorder is None or self._sink is None:
             return
-        self._recorder.finish(perf_counter_ns())
+        try:
+            self._recorder.finish(perf_counter_ns())
+        except (WindtunnelError, OSError):
+            if self._broken is None:
+                raise
         if self._failed and not self._recorder.calls + self._sink.failed:
             self._writer.close()
             undo(self._writer.path, self._earlier, LOG)
@@ -116,11 +128,28 @@ class Recording:
         self._writer.flush()
         self._writer.write_summary(recompute(self._writer.path))
         self._writer.close()
-        log = self._writer.path / LOG
-        if log.exists() and not log.stat().st_size:
-            log.unlink()
+        self._clear_log(self._writer.path / LOG)
         if self._broken is None:
             self.pipe.send(Done(self._recorder.sessions, self._recorder.calls, self._sink.failed))
+
+    def _clear_log(self, log: Path) -> None:
+        """What it says may be told elsewhere by now: then nothing is left of it."""
+        with contextlib.suppress(OSError):
+            said = log.read_text(encoding="utf-8", errors="replace").strip()
+            if said in ("", self._broken):
+                log.unlink()
+
+    def _away(self) -> str | None:
+        """What became of the folder, when it is no more where it was."""
+        if self._writer is None:
+            return None
+        was = self._writer.path
+        try:
+            moved = self._writer.follow() is not None
+        except RunError:
+            self._gone_for_good = True
+            return f"the folder {was} was deleted or moved away while the recording went on"
+        return f"the folder {was} was moved to {self._writer.path} while the recording went on" if moved else None
 
     def _hung_up(self) -> None:
         if not self._over.done():
@@ -140,11 +169,15 @@ class Recording:
             return
         cause = error if isinstance(error, OSError) else error.__cause__
         where = "" if self._writer is None else f" to {self._writer.path}"
-        self._broken = f"cannot write{where} ({cause.strerror})" if isinstance(cause, OSError) else str(error)
+        said = f"cannot write{where} ({cause.strerror})" if isinstance(cause, OSError) else str(error)
+        self._full = full_disk.is_full(error)
+        self._broken = said if self._full else self._away() or said
         with contextlib.suppress(OSError):  # the log lies on the same disk
             print(self._broken, file=sys.stderr, flush=True)
         calls = 0 if self._recorder is None else self._recorder.calls
-        self.pipe.send(Broke(readable(self._broken), calls + (0 if self._sink is None else self._sink.failed)))
+        calls += 0 if self._sink is None else self._sink.failed
+        lies = b"" if self._writer is None or self._gone_for_good else os.fsencode(self._writer.path)
+        self.pipe.send(Broke(readable(self._broken), calls, lies))
         if not self._over.done():
             self._over.set_result(False)
 
@@ -219,6 +252,8 @@ class Recording:
                 recorder.progress(perf_counter_ns())
                 if now >= due:
                     due = now + HEARTBEAT_S
+                    if (away := self._away()) is not None:
+                        raise RunError(away)
                     writer.emit(ev.Heartbeat(t=self._now()))
                     if recorder.lanes != lanes:
                         lanes = recorder.lanes

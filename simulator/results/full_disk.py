@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.agents.events import RunEnd
+from windtunnel.agents.events import Event, RunEnd
 from windtunnel.simulator.results.place import PARTIAL, Place
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, TEXT_FILE
 from windtunnel.simulator.results.summary import recompute
@@ -46,10 +46,11 @@ def conclude(path: Path) -> None:
 
 def _end(events: Path) -> None:
     """The event of the run's end behind the last whole line; earlier lines go until it fits."""
-    last = _last_event(events)
-    line = msgspec.json.encode(RunEnd(t=last[0], seq=last[1] + 1, status="failed", reason=REASON)) + b"\n"
+    t, last = _last_event(events)
+    seq = 1 if last is None else last.seq + 1
+    line = msgspec.json.encode(RunEnd(t=t, seq=seq, status="failed", reason=REASON)) + b"\n"
     size = _cut(events, 0)
-    while size:
+    while size and not isinstance(last, RunEnd):
         try:
             with events.open("ab", buffering=0) as file:
                 if file.write(line) == len(line):
@@ -90,15 +91,15 @@ def _put(path: Path, summary: bytes) -> bool:
     return True
 
 
-def _last_event(events: Path) -> tuple[int, int]:
-    """Its time and its number."""
-    tail, t, seq = Tail(events), 0, 0
+def _last_event(events: Path) -> tuple[int, Event | None]:
+    """The latest time, and the event in the last line that can be read."""
+    tail, t, last = Tail(events), 0, None
     try:
         while found := tail.poll(_LOOK):
-            t, seq = max(t, *(event.t for event in found)), found[-1].seq
+            t, last = max(t, *(event.t for event in found)), found[-1]
     finally:
         tail.close()
-    return t, seq
+    return t, last
 
 
 def _cut(path: Path, least: int) -> int:

@@ -326,6 +326,37 @@ def test_a_full_disk_is_told_at_once_and_counted(server: str, tmp_path: Path, ag
     )
     # The third was on the screen when its trace did not fit.
     assert (shown.returncode, json.loads(shown.stdout)["calls"]) == (0, 3)
+    assert "died" not in shown.stdout + shown.stderr
+    assert sorted(p.name for p in out.iterdir()) == ["events.jsonl", "run.json", "summary.json", "text.jsonl", "traces"]
+
+
+@pytest.mark.parametrize("how", ["moved", "deleted", "deleted, between two calls"])
+def test_a_folder_that_goes_away_is_told_at_once_and_counted(server: str, tmp_path: Path, how: str) -> None:
+    """The agent's second and third call come after that; the last of the three cases does not wait to be told."""
+    out, there = tmp_path / "rec", tmp_path / "there"
+    does = f"os.rename({str(out)!r}, {str(there)!r})" if how == "moved" else f"shutil.rmtree({str(out)!r})"
+    waits = "" if "," in how else "time.sleep(1.6); "
+    agent = AGENT + (
+        f"import os, shutil, time\nask('a'); time.sleep(0.5); {does}; {waits}print('now', file=sys.stderr, flush=True)\n"
+        "ask('b'); ask('c'); time.sleep(0.5)"
+    )
+    result = record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent)
+    assert len(Server.asked) == 3
+    lines = result.stderr.splitlines()[1:]
+    went = f"the folder {out} was " + (f"moved to {there}" if how == "moved" else "deleted or moved away")
+    why = f"{went} while the recording went on"
+    told = f"{why}: nothing is recorded any more, the agents go on"
+    assert sorted(lines[:2]) == sorted(["now", told])
+    assert waits == "" or lines[0] == told
+    kept = f"in {there}" if how == "moved" else "gone with it"
+    assert lines[2:] == [f"2 calls not recorded: {why}; the others are {kept}"]
+    assert result.returncode == 1
+    if how == "moved":
+        assert sum(len(trace.calls) for trace in traces(there)) == 1
+        summary = RunFolder.open(there).summary()
+        assert summary is not None
+        assert (summary.calls, summary.status, summary.status_reason) == (1, "interrupted", why)
+    assert not out.exists()
 
 
 def test_a_writer_that_dies_is_told(server: str, tmp_path: Path) -> None:
