@@ -281,3 +281,10 @@ def _live(past: Past) -> Past:
 def test_how_many_more_reasons_there_are_takes_nothing_from_the_first_one(width: int, shown: str) -> None:
     past = Past(path=Path("run"), kind="run", valid=False, invalid=("client_lag", "trend"))
     assert condition(past, WALL, UNICODE, width) == (shown, "warn")
+
+
+def test_one_entry_is_one(root: Path) -> None:
+    entries = tuple(known(root).values())
+    for some, said in ((entries[:1], "1 entry"), (entries[:2], "2 entries")):
+        frame = compose_runs(some, Choice(), "runs", 100, 30, WALL, Theme())
+        assert plain(frame.lines[0]).rstrip().endswith(f" {said}")

@@ -107,7 +107,7 @@ def _filtered(entries: Sequence[Past], pattern: str) -> list[Past]:
 
 def _title(entries: Sequence[Past], title: str, subject: str, unread: int, width: int, look: Theme, part: Line) -> Line:
     live = sum(p.live for p in entries)
-    right: list[Part] = [(6, part or ((f"{len(entries)} entries", "dim"),))]
+    right: list[Part] = [(6, part or (("1 entry" if len(entries) == 1 else f"{len(entries)} entries", "dim"),))]
     if live:
         right.append((5, ((f"{look.glyphs.states['decode']} {live} live", "decode bold"),)))
     if unread:
