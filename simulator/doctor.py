@@ -19,6 +19,7 @@ from windtunnel.simulator.engines.base import Adapter, Resolved, detect, fetch, 
 from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.run.scrape import read_page
 from windtunnel.simulator.run.viewer import say
+from windtunnel.traces.outlet import shown
 
 Status = Literal["ok", "warn", "fail"]
 MARKS: dict[Status, str] = {"ok": "ok  ", "warn": "warn", "fail": "FAIL"}
@@ -97,8 +98,8 @@ def server_checks(r: Resolved) -> list[Check]:
     """What the server's settings mean for the figures of a run."""
     can = r.capabilities
     dev = ("VLLM_SERVER_DEV_MODE=1",)
-    kind = f"{r.name} {r.version or ''}".strip()
-    checks = [Check("server", "ok", f"{kind} serves {r.model}" + (" (emulated figures)" if r.emulated else ""))]
+    kind = f"{r.name} {shown(r.version or '')}".strip()
+    checks = [Check("server", "ok", f"{kind} serves {shown(r.model)}" + (" (emulated figures)" if r.emulated else ""))]
     checks.append(_context(r))
     if can.prompt_token_details:
         checks.append(Check("cached tokens", "ok", "usage reports cached prompt tokens for each call"))

@@ -20,6 +20,8 @@ _UNSAFE = re.compile(f"[{_STEERS}]")
 _COLOURED = re.compile(rf"(\x1b\[(?:[0127]|3[1-6])m)|[{_STEERS}]")
 """The colours that tables are painted with; then what is not safe."""
 _BREAKS = re.compile(r"\s*[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]\s*")
+NAME = 80
+"""Characters of a name that are shown."""
 
 
 def safe(text: str, *, colours: bool = False) -> str:
@@ -35,6 +37,12 @@ def safe(text: str, *, colours: bool = False) -> str:
 def one_line(text: str) -> str:
     """A sentence in one line, whatever names in it hold, and safe."""
     return safe(_BREAKS.sub(" ", text))
+
+
+def shown(name: object) -> str:
+    """A name that somebody else gave, as of a model, for people: in one line, and no more of it than helps them."""
+    text = _BREAKS.sub(" ", str(name))
+    return safe(text if len(text) <= NAME else f"{text[:NAME]}...")
 
 
 def readable(value: Any) -> Any:

@@ -15,6 +15,7 @@ from windtunnel.agents.client import parse_target
 from windtunnel.simulator.engines.patience import leave_out, leaves_out, waiting
 from windtunnel.simulator.engines.unanswered import unreachable
 from windtunnel.traces.errors import EngineError
+from windtunnel.traces.outlet import shown
 
 if TYPE_CHECKING:
     import aiohttp
@@ -31,8 +32,6 @@ MOST_BYTES = 1 << 28
 
 
 BOM = b"\xef\xbb\xbf"
-NAME = 80
-"""Characters of a model's name in a message."""
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -297,11 +296,6 @@ def choose_model(models: list[dict[str, Any]], wanted: str | None, root: str) ->
     raise EngineError(
         f"{root} does not serve the model {shown(wanted)!r}; it serves {names}: pass one of these as --model"
     )
-
-
-def shown(name: str) -> str:
-    """A model's name for people, who are not helped by more of it than fits a line."""
-    return name if len(name) <= NAME else f"{name[:NAME]}..."
 
 
 async def detect(base_url: str, session: "aiohttp.ClientSession") -> Adapter:

@@ -19,6 +19,7 @@ from windtunnel.simulator.results.summary import of_tally
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
 from windtunnel.traces.model import Problem
+from windtunnel.traces.outlet import shown
 
 NO_WORKLOAD = frozenset(
     (
@@ -214,7 +215,7 @@ def engine_title(run: Mapping[str, Any]) -> str:
     """Name, version and model of the engine, for people."""
     engine = run.get("engine")
     engine = engine if isinstance(engine, dict) else {}
-    return " ".join(str(engine[key]) for key in ("name", "version", "model") if engine.get(key))
+    return " ".join(shown(engine[key]) for key in ("name", "version", "model") if engine.get(key))
 
 
 def setting_differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

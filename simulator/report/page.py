@@ -32,6 +32,7 @@ from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, Summary
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.validity import in_words
+from windtunnel.traces.outlet import shown
 
 LONGEST_WORD = 48
 """Characters; what is longer (a path) is broken anywhere."""
@@ -53,7 +54,9 @@ _FACTS = (
 def of_run(run: Gathered) -> str:
     """The page of one run."""
     summary = run.summary
-    engine = " ".join(part for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part)
+    engine = " ".join(
+        shown(part) for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part
+    )
     title = f"{count(summary.agents, 'agent')} on {engine or 'an engine that was not named'}"
     body = [f"<h1>{escape(title)}</h1>", _badges(summary), *_whose([run.run])]
     if run.damage:
@@ -280,7 +283,7 @@ def _provenance(run: Mapping[str, Any]) -> str:
     rows = [
         ("windtunnel", run.get("windtunnel")),
         ("seed", run.get("seed")),
-        ("engine", f"{engine.get('name')} {engine.get('version')} {engine.get('model')}"),
+        ("engine", " ".join(shown(engine.get(key)) for key in ("name", "version", "model"))),
         ("emulation", engine.get("emulation")),
         ("isolation", run.get("isolation")),
         ("config", run.get("config")),

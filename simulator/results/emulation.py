@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from windtunnel.traces.outlet import shown
+
 
 class Emulation(Struct, frozen=True, kw_only=True):
     gpu: str | None = None
@@ -53,7 +55,7 @@ def announced(emulation: dict[str, Any] | None) -> str:
 def in_words(emulation: Emulation) -> str:
     """One line for people: `vLLM 0.32.0's rules, H200, Qwen3-32B; uncalibrated, times +-20%; unverified: gpu`."""
     rules = f"{emulation.vllm}'s rules" if emulation.vllm else ""
-    what = ", ".join(part for part in (rules, emulation.gpu, emulation.model) if part)
+    what = ", ".join(shown(part) for part in (rules, emulation.gpu, emulation.model) if part)
     parts = [what, how_sure(emulation)]
     if emulation.unverified:
         parts.append(f"unverified: {', '.join(emulation.unverified)}")

@@ -7,6 +7,7 @@ from windtunnel.simulator.results.cautions import cautions
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
+from windtunnel.traces.outlet import shown
 
 WIDTH = 80
 MISSING = "not reported"
@@ -41,7 +42,7 @@ def _headline(summary: Summary) -> list[str]:
     else:
         lines = [f"{count(summary.agents, 'agent')}{flight}"]
     engine = summary.engine
-    parts = [part for part in (engine.name, engine.version, engine.model) if part]
+    parts = [shown(part) for part in (engine.name, engine.version, engine.model) if part]
     lines.append(" · ".join(parts) if parts else "engine not named")
     if summary.emulated:
         told = emulation.in_words(summary.engine.emulation)
@@ -160,7 +161,7 @@ def _throughput(summary: Summary) -> list[str]:
         rows = [row for row in rows if row[0] not in _OF_REPLAYS]
     if summary.lengths_from:
         models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
-        rows.append(("lengths from", [", ".join(models)]))
+        rows.append(("lengths from", [", ".join(map(shown, models))]))
     return [line for label, parts in rows for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
 
 

@@ -16,7 +16,7 @@ import msgspec
 from windtunnel.agents import events as ev
 from windtunnel.agents.client import StreamClient, parse_target
 from windtunnel.agents.clock import RealClock
-from windtunnel.simulator.engines.base import detect, open_session, root_of, shown
+from windtunnel.simulator.engines.base import detect, open_session, root_of
 from windtunnel.simulator.engines.launch import EMULATOR, GRACE_S, Launched, expand
 from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.engines.recipes import advice
@@ -38,6 +38,7 @@ from windtunnel.simulator.run.scrape import Scraper, names_on
 from windtunnel.simulator.run.viewer import DETACH, STOP, PlainProgress, Viewer, again, keys_kept, one_line, say
 from windtunnel.simulator.run.workers import Workers
 from windtunnel.traces.errors import EngineError, RunError
+from windtunnel.traces.outlet import shown
 from windtunnel.traces.sources import Loaded, load
 
 SCRAPE_S = 1.0
@@ -174,7 +175,7 @@ class Run:
             async with patiently(talk, root):
                 adapter = await detect(root, session)
                 resolved = await adapter.probe(session, root, self.config.model)
-            talk(f"engine: {resolved.name} {resolved.version or ''}  model {shown(resolved.model)}")
+            talk(f"engine: {resolved.name} {shown(resolved.version or '')}  model {shown(resolved.model)}")
             if resolved.emulated:
                 talk(announced(resolved.emulation))
             link = Link(session, root, adapter, resolved)

@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from windtunnel.traces.outlet import Outlet, one_line, readable, safe, safe_streams, to_json
+from windtunnel.traces.outlet import Outlet, one_line, readable, safe, safe_streams, shown, to_json
 
 EVIL = "a\x1b]0;T\x07b\x9b31mc\u202ed\u2066e\x7ff\u2028g\U000e0041h\ri"
 
@@ -63,3 +63,12 @@ def test_paths_that_are_no_text_are_written_with_a_mark() -> None:
     assert readable("caf\udcc3\udca9") == "café"  # from a system that had another encoding
     assert to_json({"a": path, "b": {"c": "\udce9"}}) == '{"a":"runs/caf\ufffd","b":{"c":"\ufffd"}}'.encode()
     assert to_json({"a": Path("é")}) == '{"a":"é"}'.encode()
+
+
+def test_a_name_is_one_line_and_no_longer_than_helps():
+    assert shown("org/model-7B") == "org/model-7B"
+    assert shown("x" * 80) == "x" * 80
+    assert shown("x" * 10_000) == "x" * 80 + "..."
+    assert shown("a\n\n b\r\nc") == "a b c"
+    assert shown("a\x1b[31mb\u202e") == "a\\u001b[31mb\\u202e"
+    assert shown(None) == "None"

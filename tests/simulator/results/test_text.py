@@ -34,6 +34,23 @@ def test_everything_fits_80_columns_and_ends_with_a_line(busy):
     assert not any(line != line.rstrip() for line in text.splitlines())
 
 
+def test_names_of_absurd_length_and_with_line_ends_stay_in_their_line(busy):
+    """JSON has them whole, people see how they begin."""
+    odd = "m\n\x1b[2J" + "x" * 10_000
+    engine = {"name": "vllm", "version": "9" * 10_000, "model": odd, "emulated": True, "emulation": {"model": odd}}
+    summary = summarise({**RUN, "engine": engine, "lengths_from": [odd, "short"]}, busy.events())
+    assert (summary.engine.model, summary.lengths_from, summary.engine.emulation.model) == (odd, [odd, "short"], odd)
+    text = render_summary(summary)
+    assert len(text) < 4000
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    lines = text.splitlines()
+    assert lines[1] == "vllm · " + "9" * 73
+    assert "m \\u001b[2J" + "x" * 74 + "..., short" in "".join(text.split("lengths from")[1].split("\n")[:4]).replace(
+        " " * 14, ""
+    )
+
+
 def test_figures_have_units_and_missing_ones_say_so(busy):
     text = render_summary(summarise(RUN, busy.events()))
     assert "0.9 tokens/s out" in text
