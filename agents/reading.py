@@ -17,7 +17,10 @@ from windtunnel.agents.sse import Parsed, Parser
 _SLICE_NS = 250_000
 """Longest time spent parsing before the loop looks at its sockets again, give or take one step."""
 _STEP_PIECES = 32
+_BACKLOG = 256
+"""Pieces; more than wait for a look, unless they come faster than they are parsed."""
 _STEP_FREES = 4
+_MOST_STEPS = 512
 _STEP_BYTES = 65_536
 """A step ends with the piece that fills this: a long line comes in pieces as large as a read."""
 
@@ -83,9 +86,10 @@ class Reading:
         return self.parser.tokens_so_far, self.parser.tail
 
     def rest(self) -> Parsed:
-        """Everything a given-up stream had received."""
-        while not self.step():
-            pass
+        """Everything a given-up stream had received; of a flood, how it began."""
+        for _ in range(_MOST_STEPS):
+            if self.step():
+                break
         return self.parser.finish(self.raw.failure, self.raw.detail)
 
     def step(self) -> bool:
@@ -106,7 +110,13 @@ class Reading:
     def judge(self, now: int) -> None:
         """Give up a stream that goes on without end; `now` in ns."""
         raw = self.raw
-        if raw.give_up is not None and (found := self._watch.verdict(raw, self.parser, self._bytes, now)) is not None:
+        if raw.give_up is None:
+            return
+        size = self._bytes
+        if len(raw.pieces) > _BACKLOG:
+            late = [len(data) for _, data in raw.pieces[-_STEP_PIECES:]]
+            size += len(raw.pieces) * sum(late) // len(late)
+        if (found := self._watch.verdict(raw, self.parser, size, now)) is not None:
             raw.give_up(*found)
             raw.pieces = []  # of what is too much the rest is not looked at
 
