@@ -163,7 +163,8 @@ async def test_two_marked_runs_are_compared_in_the_order_they_were_marked(root: 
         await pilot.pause()
         assert isinstance(app.screen, CompareScreen)
         assert [c.name for c in app.screen.contrast.columns] == ["yesterday", "newest"]
-        assert "+11.1% too noisy to say" in text(app)
+        assert "+11.1% too few blocks" in text(app)
+        assert "too few blocks count: 1 of 3" in text(app)
         assert "the same settings in every run" in text(app)
         await pilot.press("escape")
         assert app.screen is screen

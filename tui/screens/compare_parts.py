@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import table
 from windtunnel.simulator.experiments.outcome import Comparison, Figure
+from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS
 from windtunnel.simulator.experiments.table import ALONE, NO_VERDICT, TOO_SMALL, change, figure, not_counted
 from windtunnel.simulator.experiments.table import spread as with_interval
 from windtunnel.simulator.experiments.table import verdict as word_of
@@ -30,6 +31,7 @@ BRIEF = {
     TOO_SMALL: "too small",
 }
 """Where there is no room for all of it."""
+FEW = "too few blocks"
 WORDS_OF = {
     "output_tokens_per_s": "output tokens/s",
     "session_equivalents_per_hour": "session equiv./h",
@@ -153,6 +155,8 @@ def verdict(column: Column, other: Column, metric: str, found: Comparison) -> tu
         return change(found), "faint"
     if column.other_work and found.verdict == "too_noisy":
         return "not comparable", "warn"
+    if found.verdict == "too_noisy" and found.table != 0 and found.blocks < LEAST_BLOCKS:
+        return f"{table.TOO_FEW}: {found.blocks} of {LEAST_BLOCKS}", TONES[found.verdict]
     return word_of(found), TONES[found.verdict]
 
 
@@ -160,6 +164,8 @@ def brief(words: str, room: int, glyphs: Glyphs) -> str:
     """A verdict for `room` cells."""
     if len(words) <= room:
         return words
+    if words.startswith(table.TOO_FEW):
+        return cut(FEW if len(FEW) <= room else "too few", room, glyphs.ellipsis)
     return cut(ALONE if words.startswith(ALONE) else BRIEF.get(words, words), room, glyphs.ellipsis)
 
 
@@ -278,7 +284,7 @@ def differing(contrast: Contrast, width: int, glyphs: Glyphs) -> list[Line]:
         said += [(step.failure, "bad")] if step.failed else []
         said += [(f"note: {note}", "warn") for note in step.notes]
         so_far = " so far" if column.live else ""
-        said += [(f"not counted{so_far}: {not_counted(run)}", "warn") for run in step.invalid_runs]
+        said += [(f"not counted{so_far}: {not_counted(runs)}", "warn") for runs in _together(step.invalid_runs)]
         rows = [(row, tone) for text, tone in said for row in wrap(text, width - 6, subsequent_indent="  ")]
         for n, (text, tone) in enumerate(rows):
             letter = column.letter if n == 0 else " "
@@ -298,6 +304,15 @@ def differing(contrast: Contrast, width: int, glyphs: Glyphs) -> list[Line]:
             row.append(("  ", ""))
         lines.append(tuple(row))
     return lines
+
+
+def _together(invalid: Sequence[str]) -> list[str]:
+    """Runs that do not count for the same reasons in one."""
+    places: dict[str, list[str]] = {}
+    for run in invalid:
+        place, _, reasons = run.partition(": ")
+        places.setdefault(reasons, []).append(place)
+    return [f"{', '.join(of)}: {reasons}" for reasons, of in places.items()]
 
 
 def _short(value: str) -> str:
