@@ -77,7 +77,8 @@ class Core:
         """The step after the running one, where it is decided ahead."""
 
     def submit(self, request: Request, now: int) -> None:
-        """A request arrives at `now`; an idle engine begins a step for it at once."""
+        """A request comes to the scheduler at `now`; an idle engine begins a step for it at once."""
+        request.queued_at = now
         self.scheduler.add(request)
         if self._running is None:
             self._begin(now)

@@ -20,7 +20,15 @@ Sink = Callable[[Output], None]
 
 
 class Engine:
-    def __init__(self, core: Core, metrics: Metrics, clock: Callable[[], int], loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self,
+        core: Core,
+        metrics: Metrics,
+        clock: Callable[[], int],
+        loop: asyncio.AbstractEventLoop,
+        front: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """`front`: ns that a prompt of so many tokens takes on its way to the scheduler."""
         self.core = core
         self.metrics = metrics
         self.late_ns = 0
@@ -31,7 +39,10 @@ class Engine:
         """By how much tokens went out late, all steps together, beyond what a timer's tick explains."""
         self._clock = clock
         self._loop = loop
+        self._front = front
         self._sinks: dict[Request, Sink] = {}
+        self._coming: dict[Request, asyncio.TimerHandle] = {}
+        """On their way to the scheduler."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -43,6 +54,14 @@ class Engine:
 
     def submit(self, request: Request, sink: Sink) -> None:
         self._sinks[request] = sink
+        way = request.arrival + self._front(request.prompt_tokens) - self._clock()
+        if way > 0:
+            self._coming[request] = self._loop.call_later(way / 1e9, self._enter, request)
+        else:
+            self._enter(request)
+
+    def _enter(self, request: Request) -> None:
+        self._coming.pop(request, None)
         idle, now = self.core.due is None, self._clock()
         self.core.submit(request, now)
         if idle and self.core.due is not None:
@@ -51,7 +70,11 @@ class Engine:
 
     def abort(self, request: Request) -> None:
         """The client went away. vLLM then forgets the request: no counter of ended ones and no histogram has it."""
-        if self._sinks.pop(request, None) is not None:
+        if self._sinks.pop(request, None) is None:
+            return
+        if (coming := self._coming.pop(request, None)) is not None:
+            coming.cancel()
+        else:
             self.core.abort(request)
 
     def reset_prefix_cache(self, *, preempt: bool = False) -> bool:
@@ -59,6 +82,8 @@ class Engine:
 
     def stop(self) -> None:
         """No further step is handed out."""
+        for coming in self._coming.values():
+            coming.cancel()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -86,6 +86,19 @@ class Settings(Struct, frozen=True):
     def reached(self) -> Reached:
         return self.profile.reached if self.profile else self.gpu.reached
 
+    def front_ns(self, prompt_tokens: int) -> int:
+        """How many ns a request is on its way to the scheduler: its prompt is tokenized and hashed.
+
+        With a profile also what HTTP takes. The GPUs' rows were fitted to runs of other clients, whose own share in
+        their first tokens is not known: it is not put on the engine's account.
+        """
+        seconds = (
+            self.profile.reached.outside_s(prompt_tokens)
+            if self.profile
+            else self.reached.prompt_us * prompt_tokens / 1e6
+        )
+        return round(seconds * 1e9)
+
     @property
     def figures(self) -> Constants:
         return replaced(self.profile.figures) if self.profile else constants()

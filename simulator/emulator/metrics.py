@@ -131,7 +131,7 @@ class Metrics:
         scheduled = now if request.scheduled_at is None else request.scheduled_at
         seconds = {
             "e2e_request_latency_seconds": now - request.arrival,
-            "request_queue_time_seconds": scheduled - request.arrival,
+            "request_queue_time_seconds": scheduled - request.queued_at,
         }
         if outputs:
             seconds |= {

@@ -3,7 +3,15 @@
 A row of gpus.toml has these for one GPU and vLLM, a calibration's profile has them for one GPU and one engine.
 """
 
+from typing import TYPE_CHECKING, TypeVar
+
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Tokens = TypeVar("_Tokens", float, "NDArray[np.float64]")
 
 
 class Reached(Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,6 +42,10 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     """The same for each token of its prompt: tokenizing and hashing. An H20's host took 69 ms longer over 64k cached
     tokens than over 1k."""
     fit: str = "unverified"
+
+    def outside_s(self, prompt_tokens: _Tokens) -> _Tokens:
+        """Seconds that a client of measured runs waits for a first token beside the engine's steps."""
+        return self.request_ms / 1e3 + prompt_tokens * self.prompt_us / 1e6
 
 
 SPREAD = {

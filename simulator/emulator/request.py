@@ -82,6 +82,7 @@ class Request:
         "produced",
         "prompt_tokens",
         "proposes",
+        "queued_at",
         "reason",
         "returned_from",
         "returns_at",
@@ -122,6 +123,8 @@ class Request:
         self.priority = priority
         self.arrival = arrival
         """ns, as are the times below; they do not matter to scheduling, but for the order of equal priorities."""
+        self.queued_at = arrival
+        """When the scheduler got it."""
         self.scheduled_at: int | None = None
         self.first_at = 0
         self.last_at = 0

@@ -58,7 +58,7 @@ def build(settings: Settings, loop: asyncio.AbstractEventLoop) -> tuple[Engine, 
     metrics = Metrics(core.scheduler, settings.served[0], describe(settings)["cache_config"])
     if settings.auto_tools:
         metrics.parsed = {}
-    engine = Engine(core, metrics, perf_counter_ns, loop)
+    engine = Engine(core, metrics, perf_counter_ns, loop, settings.front_ns)
     if settings.tokenizer is None:
         return engine, Server(settings, engine, builtin()).application()
     tokenizer = FolderTokenizer(Path(settings.tokenizer))

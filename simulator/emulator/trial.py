@@ -86,7 +86,7 @@ class Trial:
         """With what a client waits beside the engine's steps, where the case's times are a client's."""
         if not self.case.client_side:
             return played
-        outside = reached.request_ms / 1e3 + played.prompt * reached.prompt_us / 1e6
+        outside = reached.outside_s(played.prompt.astype(np.float64))
         return replace(played, asked=played.asked - np.rint(outside * NS).astype(np.int64))
 
     def metrics(self, played: Played, reached: Reached) -> dict[str, float]:

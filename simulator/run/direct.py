@@ -11,7 +11,7 @@ from itertools import accumulate
 from typing import cast
 
 from windtunnel.agents import events as ev
-from windtunnel.agents.clock import VirtualClock
+from windtunnel.agents.clock import Cancellable, VirtualClock
 from windtunnel.agents.failures import Failure, http_failure
 from windtunnel.agents.http import RawStream, shorten
 from windtunnel.agents.reading import Live
@@ -98,7 +98,7 @@ class Stream:
             cached_tokens=(request.hit or 0) if usage and ended else None,
             completion_tokens=tokens if told or (ids and tokens) else None,
             usage_reported=told,
-            queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.arrival) / 1e9,
+            queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.queued_at) / 1e9,
             finish=request.finished if ended else None,
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
             token_ids=cast("Sequence[int]", self.script.first(tokens)) if ids and self.script is not None else (),
@@ -130,7 +130,9 @@ class Direct:
         clock: VirtualClock,
         *,
         keep_text: bool,
+        front: Callable[[int], int] = lambda _: 0,
     ) -> None:
+        """`front`: ns that a prompt of so many tokens takes on its way to the scheduler."""
         self.core = core
         self._bodies = bodies
         self._speech = speech
@@ -140,7 +142,10 @@ class Direct:
         self._keep_text = keep_text
         self._open: dict[str, Stream] = {}
         """By request id: what somebody still follows."""
+        self._front = front
         self._running: dict[Request, Stream] = {}
+        self._coming: set[Request] = set()
+        """Of these, those on their way to the scheduler."""
         self._prompt_tokens = self._generated = self._finished = 0
         clock.drive(self.run)
 
@@ -173,19 +178,35 @@ class Direct:
         raw.status = 200
         stream.done = asyncio.get_running_loop().create_future()
         self._running[request] = stream
-        self.core.submit(request, now)
+        coming = self._send(request, now)
         try:
             await stream.done
         finally:
             if raw.t_end is None:
                 raw.failure, raw.t_end = Failure.ABORTED.value, self._clock.now_ns()
                 del self._running[request]
-                self.core.abort(request)
+                if coming is not None and request in self._coming:
+                    coming.cancel()
+                    self._coming.remove(request)
+                else:
+                    self.core.abort(request)
                 self._finished += 1
                 self._generated += len(request.output)
                 if request.output:
                     self._count_prompt(stream)
         return raw
+
+    def _send(self, request: Request, now: int) -> Cancellable | None:
+        way = self._front(request.prompt_tokens)
+        if way <= 0:
+            self.core.submit(request, now)
+            return None
+        self._coming.add(request)
+        return self._clock.call_at(now + way, self._enter, request)
+
+    def _enter(self, request: Request) -> None:
+        self._coming.remove(request)
+        self.core.submit(request, self._clock.now_ns())
 
     def _request(self, path: str, parts: Sequence[bytes], stream: Stream, now: int) -> Request:
         wanted = self._bodies.read(path, parts, stream.raw.request_id.rpartition("-")[0])

@@ -165,6 +165,7 @@ class VirtualRun:
                 acceptance,
                 self._clock,
                 keep_text=config.keeps_text,
+                front=settings.front_ns,
             )
             driver = Driver(
                 config=config,
