@@ -19,6 +19,9 @@ from windtunnel.agents.failures import Failure, http_failure
 _DETAIL_CHARS = 300
 _ERROR_BYTES = 65_536
 """At most this much of an error's body is looked at."""
+_HEAD_BYTES, _INTERIM_BYTES = 1 << 18, 1 << 10
+"""Headers are never so long; an answer that only announces another one counts as some."""
+_NO_HEAD = "its headers have no end"
 
 _LARGE_READ = 65_536
 """After one of these the other sockets go first. libuv reads up to 32 times from a socket before it turns to the next,
@@ -96,6 +99,8 @@ class Connection(asyncio.Protocol):
         self._stall_ns = 0
         self._t = 0
         self._headers: dict[str, str] = {}
+        self._head_bytes = 0
+        """Of this answer's headers so far."""
         self._until_close = False
         self._keep_alive = False
         self._blocked = False
@@ -126,6 +131,7 @@ class Connection(asyncio.Protocol):
         self._stall_ns = round(stall_s * 1e9)
         self._until_close = self._keep_alive = False
         raw.give_up = self._give_up
+        self._head_bytes = 0
         raw.t_write = self._t = self._now()
         self._timer = loop.call_later(stall_s, self._check_stall)
         if _FORGETFUL_WRITELINES and type(transport).__module__.startswith("asyncio."):
@@ -220,6 +226,10 @@ class Connection(asyncio.Protocol):
     # What the parser reports. `on_body` is the hot one.
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes > _HEAD_BYTES:
+            self._fail(Failure.MALFORMED_HTTP, _NO_HEAD)
+            return
         key = name.decode("latin-1").lower()
         text = value.decode("latin-1")
         self._headers[key] = f"{self._headers[key]}, {text}" if key in self._headers else text
@@ -228,7 +238,12 @@ class Connection(asyncio.Protocol):
         headers, self._headers = self._headers, {}
         status = self._parser.get_status_code()
         raw = self._raw
-        if raw is None or status < 200:
+        if raw is None:
+            return
+        if status < 200:
+            self._head_bytes += _INTERIM_BYTES
+            if self._head_bytes > _HEAD_BYTES:
+                self._fail(Failure.MALFORMED_HTTP, _NO_HEAD)
             return
         raw.status = status
         raw.headers = headers

@@ -295,3 +295,38 @@ def test_every_name_is_explained_in_a_sentence():
     for name in [*Failure, "http_429"]:
         assert explain(name).endswith(".")
         assert explain(name) != name
+
+
+@pytest.mark.parametrize("flood", [b"X-More: and more\r\n", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_headers_without_end_are_given_up(run, talk, flood):
+    async def main():
+        async def script(_request, writer):
+            writer.write(b"" if flood.startswith(b"HTTP") else b"HTTP/1.1 200 OK\r\n")
+            while not writer.is_closing():
+                writer.write(flood * 1000)
+                await writer.drain()
+            return False
+
+        async with talk(script) as (client, _):
+            raw, got = await ask(client)
+            assert (raw.failure, got.failure) == ("malformed_http", "malformed_http")
+            assert raw.detail == "its headers have no end"
+            assert raw.done
+
+    run(main())
+
+
+def test_a_few_answers_that_announce_another_are_waited_through(run, talk, say):
+    async def main():
+        async def script(_request, writer):
+            head = say.head.replace(b"\r\n\r\n", b"\r\nX-Long: " + b"y" * 60_000 + b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 102 Processing\r\n\r\n" * 50 + head + say.chunked(*say.words("a")))
+            return True
+
+        async with talk(script) as (client, server):
+            for _ in range(5):
+                _, got = await ask(client)
+                assert (got.failure, got.text) == (None, "a")
+            assert server.connections == 1
+
+    run(main())
