@@ -323,6 +323,16 @@ async def test_keys_that_have_nothing_to_do_say_so(root: Path) -> None:
         assert "no other page" in text(app).splitlines()[-1]
 
 
+async def test_what_is_no_run_and_no_folder_of_runs_says_so_when_opened(tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
+    async with runs(tmp_path) as (app, pilot, screen):
+        assert under(screen) == "notes"
+        await pilot.press("enter")
+        assert text(app).splitlines()[-1].endswith("no run, and no runs in it")
+        await pilot.press("space")
+        assert text(app).splitlines()[-1].endswith("only runs are compared")
+
+
 async def test_a_folder_of_runs_is_looked_into(root: Path) -> None:
     async with runs(root.parent) as (app, pilot, screen):
         await pilot.press("enter")

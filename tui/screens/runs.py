@@ -134,6 +134,8 @@ class RunsScreen(ListScreen[Path | None, Path]):
             self.viewer.trips.open_comparison([under.path])
         elif under.kind == "folder":
             self.viewer.trips.open_runs(under.path)
+        else:
+            self.viewer.say(under.about or "it is still being read", "warn")
 
     def action_replay(self) -> None:
         under = self.frame.under if self.frame is not None else None
@@ -151,7 +153,8 @@ class RunsScreen(ListScreen[Path | None, Path]):
         if under is None or self.subject is not None:
             return
         if not under.opens:
-            self.viewer.say("only runs are compared: enter opens this", "warn")
+            into = under.kind in {"experiment", "folder"}
+            self.viewer.say("only runs are compared" + (": enter opens this" if into else ""), "warn")
             return
         marked = self.choice.marked
         left = tuple(path for path in marked if path != under.path)
