@@ -5,7 +5,7 @@ thing, so that a client that looks late gives nothing up too early.
 """
 
 from windtunnel.agents.failures import Failure, http_failure
-from windtunnel.agents.http import RawStream, error_detail
+from windtunnel.agents.http import RawStream, error_detail, may_be_sse
 from windtunnel.agents.sse import Parser
 
 AFTER_END_S = 5.0
@@ -49,6 +49,8 @@ _GOES_ON = ("streaming", "finished")
 def _doing(raw: RawStream, parser: Parser) -> str:
     if raw.status is not None and raw.status != 200:
         return "refusing"
+    if raw.status is not None and not may_be_sse(raw.headers.get("content-type")):
+        return "other"
     if parser.ended:
         return "ended"
     if parser.broke_off is not None:
@@ -67,6 +69,8 @@ def _overdue(raw: RawStream, parser: Parser, doing: str, waited: float) -> tuple
         return Failure.NO_END_MARKER.value, f"still open {AFTER_FINISH_S:g} s after the finish reason"
     if doing == "refusing" and waited >= REFUSAL_S:
         return http_failure(raw.status or 0), error_detail(raw)
+    if doing == "other" and waited >= REFUSAL_S:
+        return Failure.NOT_SSE.value, f"{raw.headers['content-type']}, still open after {REFUSAL_S:g} s"
     return None
 
 

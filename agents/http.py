@@ -286,7 +286,7 @@ class Connection(asyncio.Protocol):
         if status != 200:
             raw.failure = http_failure(status)
             raw.detail = error_detail(raw)
-        elif not _may_be_sse(raw.headers.get("content-type")):
+        elif not may_be_sse(raw.headers.get("content-type")):
             raw.failure = Failure.NOT_SSE.value
             raw.detail = error_detail(raw) or raw.headers.get("content-type")
         self._end(raw)
@@ -315,7 +315,7 @@ class Connection(asyncio.Protocol):
             self._ended.set_result(None)
 
 
-def _may_be_sse(content_type: str | None) -> bool:
+def may_be_sse(content_type: str | None) -> bool:
     """Plain text and no type at all are left to the parser: some servers stream events under them."""
     return content_type is None or content_type.lower().startswith(("text/event-stream", "text/plain"))
 

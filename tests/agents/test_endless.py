@@ -15,8 +15,8 @@ ASKED = 100
 def watched(say):
     """A stream that gets these events, looked at twice a second: the verdict and when it was given (s), or None."""
 
-    def run(*looks, keep_text=True, status=200, pieces=(), size=0):
-        raw = RawStream(request_id="r", status=status, most_tokens=ASKED)
+    def run(*looks, keep_text=True, status=200, pieces=(), size=0, **headers):
+        raw = RawStream(request_id="r", status=status, most_tokens=ASKED, headers=headers)
         raw.pieces = list(pieces)
         parser, watch = Parser(keep_text=keep_text), Watch()
         for look, events in enumerate(looks):
@@ -100,3 +100,12 @@ def test_a_refusal_of_megabytes_is_cut_short(watched):
 )
 def test_what_a_body_asks_for(parts, asked):
     assert asked_for(parts) == asked
+
+
+def test_what_is_no_stream_and_has_no_end_is_named(watched):
+    page = {"content-type": "text/html"}
+    looks = [[b"<p>wait\n"]] * 30
+    assert watched(*looks[:20], **page) is None
+    assert watched(*looks, **page) == ("not_sse", "text/html, still open after 10 s", 10.0)
+    for kind in ("text/event-stream; charset=utf-8", "text/plain"):
+        assert watched(*looks, **{"content-type": kind}) is None
