@@ -1,5 +1,7 @@
 """The transcript of one agent: recorded text, shape-only traces, failures, long texts."""
 
+from msgspec.structs import replace
+
 from windtunnel.simulator.results.breakdown import Part
 from windtunnel.simulator.results.call_lines import Waited
 from windtunnel.simulator.results.store import TextLine
@@ -95,10 +97,12 @@ def test_recorded_text_and_what_this_run_wrote_alternate() -> None:
 
 def test_a_shape_only_trace_shows_its_shape_and_says_so() -> None:
     told = story(shape_only=True)
-    frame = compose_agent(View(), told, Paragraphs(LOOK), Spot(), 80, 24, LOOK)
-    head = next(plain(line) for line in frame.lines if plain(line).startswith(" transcript"))
-    assert "shape only: no text was recorded" in head
-    assert "decode" in head
+    told = replace(told, lanes=(ThreadLane(0, "", 0, untold=((0, 9),)),))
+    for width, note in ((80, "shape only"), (120, "shape only: no text was recorded")):
+        frame = compose_agent(View(), told, Paragraphs(LOOK), Spot(), width, 24, LOOK)
+        head = next(plain(line) for line in frame.lines if plain(line).startswith(" transcript"))
+        assert head.startswith(f" transcript  {note}  ")
+        assert "═ queue or prefill" in head
     shown = lines(told)
     assert "300 prose" in shown
     assert "400 tokens of arguments" in shown

@@ -119,7 +119,8 @@ def _words(story: Story, turn: Turn | None, width: int, look: Theme) -> Line:
 def _transcript_head(story: Story, width: int, look: Theme) -> Line:
     """Whether there is text at all; at its right what the cells of the lanes and bars above mean."""
     shape_only = story.trace is not None and story.trace.header.shape_only
-    name: Line = ((" transcript  ", "head"), (SHAPE_ONLY if shape_only else "", "head warn"))
+    note = SHAPE_ONLY if width >= 100 else SHAPE_ONLY.partition(":")[0]
+    name: Line = ((" transcript  ", "head"), (note if shape_only else "", "head warn"))
     drawn: set[LaneState] = {PARTS[part.name] for turn in story.turns for part in turn.parts}
     drawn |= {"first"} if any(lane.untold for lane in story.lanes) else set()
     means = legend(look.glyphs, look.colour, drawn, max(0, width - cells(name) - 3))
