@@ -33,9 +33,13 @@ class Watch:
 
     def verdict(self, raw: RawStream, parser: Parser, size: int, now: int) -> tuple[str, str | None] | None:
         """The failure to give it up with and what the server did; None to go on. `size`: bytes so far; `now`: ns."""
+        tokens = parser.tokens_so_far
+        if self._tokens < tokens <= (raw.most_tokens or 0):  # as nearly always: it goes on as it should
+            self._doing, self._tokens, self._since = "streaming", tokens, now
+            return None
         if (found := _too_much(raw, parser, size)) is not None:
             return found
-        doing, tokens = _doing(raw, parser), parser.tokens_so_far
+        doing = _doing(raw, parser)
         if doing != self._doing or (tokens != self._tokens and doing in _GOES_ON):
             self._doing, self._tokens, self._since = doing, tokens, now
             return None
