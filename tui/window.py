@@ -17,7 +17,7 @@ from windtunnel.agents.events import CallStart
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import IN_FLIGHT, SENT, Agent
 from windtunnel.simulator.results.lanes import MS, RANK, Cells, mark_failures, paint_lanes
-from windtunnel.simulator.results.untold import Span, Untold, mark
+from windtunnel.simulator.results.untold import Span, Untold
 from windtunnel.tui.view import Engine, View
 
 LADDER_MS = (
@@ -151,10 +151,8 @@ class Painter:
         begin = first + kept.shape[1]
         lanes = [agent.lane for agent in fold.agents]
         fresh = paint_lanes(lanes, map(seen, fold.agents), now, begin * step, step, last - begin)
-        spans = [
-            [*plans.untold.spans(agent.row.agent, begin * step), *under_way(agent, plans, now)] for agent in fold.agents
-        ]
-        mark(fresh, spans, begin * step, step)
+        rows = [(agent.row.agent, under_way(agent, plans, now)) for agent in fold.agents]
+        plans.untold.mark(fresh, rows, begin * step, step)
         mark_failures(fresh, lanes, begin * step, step)
         cells = np.concatenate([kept, fresh], axis=1)
         settled = min((lane.settled(now) for lane in lanes), default=now)

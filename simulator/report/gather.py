@@ -18,7 +18,7 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
-from windtunnel.simulator.results.untold import SHOWN, Untold, mark
+from windtunnel.simulator.results.untold import SHOWN, Untold
 from windtunnel.simulator.results.working_set import working_set
 from windtunnel.traces.model import Problem
 
@@ -166,7 +166,7 @@ def _lanes(
     now = end // of_lanes.MS
     step = lanes_step_ms(end)
     cells = of_lanes.paint([lane.within(0, step * COLUMNS, now) for lane in chosen], 0, step, COLUMNS)
-    mark(cells, [untold.spans(agent, 0) for agent in agents], 0, step)
+    untold.mark(cells, [(agent, ()) for agent in agents], 0, step)
     of_lanes.mark_failures(cells, chosen, 0, step)
     return [
         (

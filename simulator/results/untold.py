@@ -42,10 +42,16 @@ class Untold:
 
     def __init__(self) -> None:
         self._calls: dict[int, Calls] = {}
+        self._told = False
+        """Any call has told how long it was queued."""
 
     def apply(self, event: Event) -> None:
         """Takes in the end of a call; nothing else changes anything."""
-        if not isinstance(event, CallEnd) or event.queued_s is not None or event.t_sent is None:
+        if not isinstance(event, CallEnd):
+            return
+        if event.queued_s is not None:
+            self._told = True
+        if event.queued_s is not None or event.t_sent is None:
             return
         ended = of_call.ended_ns(event)
         calls = self._calls.setdefault(event.agent, Calls())
@@ -62,6 +68,14 @@ class Untold:
         low = bisect_right(calls.ends, start - LATE_MS)
         found = zip(calls.sent[low:], calls.firsts[low:], calls.threads[low:], strict=True)
         return [(sent, first) for sent, first, of in found if thread in (None, of)]
+
+    def mark(self, cells: Cells, rows: Sequence[tuple[int, Sequence[Span]]], start: int, step: int) -> None:
+        """Of each row's prefill, what is not told. `rows`: an agent, and its calls under way."""
+        if not self._told:
+            # A server that tells nothing, in a run however long: there is nothing to look up.
+            cells[cells == _PREFILL] = FIRST
+            return
+        mark(cells, [(*self.spans(agent, start), *under_way) for agent, under_way in rows], start, step)
 
 
 def mark(cells: Cells, spans: Sequence[Sequence[Span]], start: int, step: int) -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from windtunnel.simulator.results.lanes import mark_failures, paint
-from windtunnel.simulator.results.untold import FIRST, SHOWN, mark
+from windtunnel.simulator.results.untold import FIRST, SHOWN
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen
@@ -43,8 +43,7 @@ def test_kept_columns_are_what_painting_everything_again_gives(folder: Path, fol
             [a.lane.within(place.start, place.end, now, seen(a)) for a in agents], place.start, place.step, 50
         )
         told = follower.plans
-        spans = [[*told.untold.spans(i, place.start), *under_way(a, told, now)] for i, a in enumerate(agents)]
-        mark(fresh, spans, place.start, place.step)
+        told.untold.mark(fresh, [(i, under_way(a, told, now)) for i, a in enumerate(agents)], place.start, place.step)
         mark_failures(fresh, [a.lane for a in agents], place.start, place.step)
         assert (np.frombuffer(b"".join(kept), dtype=np.int8).reshape(fresh.shape) == fresh).all()
 

@@ -26,7 +26,7 @@ def drawn(*calls: CallEnd, columns: int = 10) -> list[str]:
         untold.apply(one)
     now = columns * 1000
     cells = painted([lane.within(0, now, now) for lane in lanes], 0, 1000, columns)
-    mark(cells, [untold.spans(agent, 0) for agent in range(len(lanes))], 0, 1000)
+    untold.mark(cells, [(agent, ()) for agent in range(len(lanes))], 0, 1000)
     return ["".join("." if rank == 0 else SHOWN[rank][0] for rank in row) for row in cells]
 
 
@@ -37,7 +37,10 @@ def test_a_call_that_was_cut_before_its_first_token_was_queued_or_prefilled():
 
 
 def test_so_was_a_call_that_ended_without_saying_before_its_first_token():
-    assert drawn(call(4, 3), call(9, 7, 5, agent=1)) == ["fffd......", ".....ffdd."]
+    calls = call(4, 3), call(9, 7, 5, agent=1)
+    assert drawn(*calls) == ["fffd......", ".....ffdd."]
+    # The same when another one tells.
+    assert drawn(*calls, call(10, 9, 8, agent=2, queued_s=1.0))[:2] == ["fffd......", ".....ffdd."]
     assert drawn(call(4, 3, queued_s=0.0)) == ["pppd......"]
     assert drawn(call(4, None, None, failure="refused")) == ["qqqq......"], "it was never sent"
 
@@ -56,6 +59,16 @@ def test_only_what_may_reach_beyond_a_time_is_looked_at(start: int, found: int):
     assert spans == [(1000, 3000), (6000, 8000), (7000, 12000)][3 - found :]
     assert untold.spans(0, 0, thread=2) == [(6000, 8000)]
     assert untold.spans(1, 0) == []
+
+
+@pytest.mark.parametrize("told", [False, True])
+def test_a_call_under_way_has_not_told_yet(told: bool):
+    untold = Untold()
+    if told:
+        untold.apply(call(1, 1, queued_s=0.5))
+    cells = np.array([[RANK["prefill"], RANK["prefill"], RANK["decode"]]], dtype=np.int8)
+    untold.mark(cells, [(0, [(1000, 2000)])], 0, 1000)
+    assert cells[0].tolist() == [RANK["prefill"] if told else FIRST, FIRST, RANK["decode"]]
 
 
 def test_nothing_but_prefill_becomes_untold():
