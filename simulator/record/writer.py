@@ -87,7 +87,7 @@ class Recording:
         self._recorder: Recorder | None = None
         self._engine: str | None = None
         """The server's kind, once it has answered."""
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def serve(self) -> None:
         whole = await self._over
@@ -101,12 +101,14 @@ class Recording:
             if self._full:
                 full_disk.conclude(self._writer.path)
             self._clear_log(self._writer.path / LOG)
-        await asyncio.wait({self._gone}, timeout=LEAVE_S)
+        if self._writer is not None:  # else the last word was read before it was over
+            await asyncio.wait({self._gone}, timeout=LEAVE_S)
 
     async def _finish(self, whole: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
         if self._writer is None or self._recorder is None or self._sink is None:
             return
         try:
@@ -232,8 +234,9 @@ class Recording:
             wall_clock=begin.wall_clock,
         )
         self._recorder.resume()
-        self._task = asyncio.create_task(self._beat(begin, writer, self._recorder))
-        self._task.add_done_callback(self._broke)
+        for work in (self._beat(begin, writer, self._recorder), self._scrape(begin, writer)):
+            self._tasks.append(asyncio.create_task(work))
+            self._tasks[-1].add_done_callback(self._broke)
         self.pipe.send(Began(os.fsencode(writer.path)))
 
     def _broke(self, task: asyncio.Task[None]) -> None:
@@ -241,31 +244,34 @@ class Recording:
             self._break(error)
 
     async def _beat(self, begin: Begin, writer: RunWriter, recorder: Recorder) -> None:
-        """Progress four times a second, a sign of life and a scrape every second."""
+        """Progress four times a second, a sign of life every second."""
+        lanes = 0
+        due = 0.0
+        while True:
+            now = asyncio.get_running_loop().time()
+            recorder.progress(perf_counter_ns())
+            if now >= due:
+                due = now + HEARTBEAT_S
+                if (away := self._away()) is not None:
+                    raise RunError(away)
+                writer.emit(ev.Heartbeat(t=self._now()))
+                if recorder.lanes != lanes:
+                    lanes = recorder.lanes
+                    writer.write_run(self._describe(begin))
+            writer.flush()
+            await asyncio.sleep(PROGRESS_S)
+
+    async def _scrape(self, begin: Begin, writer: RunWriter) -> None:
+        """The server's metrics every second, once it is known: beside the rest, for it may take its time to answer."""
         async with open_session() as session:
             scraper: Scraper | None = None
-            lanes = 0
-            looked = -DETECT_S
-            due = 0.0
             while True:
-                now = asyncio.get_running_loop().time()
-                recorder.progress(perf_counter_ns())
-                if now >= due:
-                    due = now + HEARTBEAT_S
-                    if (away := self._away()) is not None:
-                        raise RunError(away)
-                    writer.emit(ev.Heartbeat(t=self._now()))
-                    if recorder.lanes != lanes:
-                        lanes = recorder.lanes
-                        writer.write_run(self._describe(begin))
-                    if scraper is None and now - looked >= DETECT_S:
-                        looked = now
-                        scraper = await self._find(begin, writer, session)
-                    sample = None if scraper is None else await scraper.once(self._now())
-                    if sample is not None:
-                        writer.emit(sample)
-                writer.flush()
-                await asyncio.sleep(PROGRESS_S)
+                if scraper is None and (scraper := await self._find(begin, writer, session)) is None:
+                    await asyncio.sleep(DETECT_S)
+                    continue
+                if (sample := await scraper.once(self._now())) is not None:
+                    writer.emit(sample)
+                await asyncio.sleep(HEARTBEAT_S)
 
     async def _find(self, begin: Begin, writer: RunWriter, session: aiohttp.ClientSession) -> Scraper | None:
         """The scraper of a server whose metrics are known."""

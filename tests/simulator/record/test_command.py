@@ -40,10 +40,14 @@ class Server(BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     hold = threading.Event()
+    mute = ""
+    """The path that is not answered until then."""
     asked: list[dict[str, Any]]
 
     def do_GET(self) -> None:
         pages = {"/version": b'{"version": "0.32.0"}', "/metrics": PAGE}
+        if self.path == self.mute:
+            self.hold.wait(10)
         self._send(pages.get(self.path, b"{}"), 200 if self.path in pages else 404)
 
     def do_POST(self) -> None:
@@ -123,6 +127,23 @@ def test_an_agent_owns_the_terminal_and_its_exit_code_is_ours(server: str, tmp_p
     assert trace.header.source == f"recorded from {server}"
     assert (trace.calls[0].usage.prompt, trace.calls[0].usage.completion) == (12, 3)
     assert sorted(p.name for p in out.iterdir()) == ["events.jsonl", "run.json", "summary.json", "text.jsonl", "traces"]
+
+
+def test_a_server_that_does_not_say_what_it_is_stops_no_recording(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Server, "mute", "/version")
+    out = tmp_path / "rec"
+    seen = str(out / "events.jsonl")
+    agent = AGENT + (
+        f"import time; ask(1); time.sleep(2.2); print(open({seen!r}).read().count('heartbeat'), file=sys.stderr)"
+    )
+    result = record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent)
+    assert result.returncode == 0
+    assert int(result.stderr.splitlines()[-1]) >= 2
+    summary = RunFolder.open(out).summary()
+    assert summary is not None
+    assert (summary.status, summary.calls) == ("completed", 1)
 
 
 def test_nothing_secret_is_written(server: str, tmp_path: Path) -> None:
