@@ -193,6 +193,8 @@ def test_the_states_are_explained_where_agents_are_and_every_screen_has_its_own_
     for word in ("trend", "counts up", "↳2", "10 s back", "--web"):
         assert word in said["FleetScreen"], word
     assert "missed" in said["AgentScreen"]
+    assert {name for name in KEYS if "══" in said[name]} == {"AgentScreen", "TimelineScreen"}
+    assert "in the queue or in prefill" in said["TimelineScreen"]
     assert "work/h" in said["RunsScreen"]
 
 

@@ -9,6 +9,7 @@ from textual.binding import Binding, BindingType
 from windtunnel.tui.screens.box import BoxScreen
 from windtunnel.tui.theme import Line, Theme
 from windtunnel.tui.widgets.compose import cells, filled
+from windtunnel.tui.widgets.lanes import marks, tone
 
 Keys = tuple[tuple[str, str], ...]
 MOVES: Keys = (("up down j k", "move; also pgup, pgdn, home, end, the wheel"),)
@@ -106,7 +107,10 @@ FIGURES: Words = (
     ("blocked", "sockets whose request the server does not take as fast as it is sent"),
     ("~", "an estimate until the call ends: its server tells no counts on the way"),
 )
+UNTOLD = ("FIRST", "before the first token, in the queue or in prefill: which, is told at the call's end, if at all")
+"""A cell of the lanes."""
 OF_AGENT: Words = (
+    UNTOLD,
     ("TTFT", "s from the sending to the first token; in the state's colour it still counts up"),
     ("cached", "prompt tokens found in the cache"),
     ("missed", "prompt tokens that an earlier call had sent, computed once more; the reason is in words beside it"),
@@ -115,6 +119,7 @@ OF_AGENT: Words = (
     ("~", "an estimate until the call ends: its server tells no counts on the way"),
 )
 OF_TIMELINE: Words = (
+    UNTOLD,
     ("KV", "share of the engine's KV cache in use"),
     ("LINK2", "the session's sub-agent 2"),
 )
@@ -186,6 +191,9 @@ def word_lines(look: Theme, screen: str, width: int) -> list[Line]:
         states = [(f"{glyphs.states[s]} {s}", s, text) for s, text in STATE_WORDS]  # type: ignore[index]
         lines = [*(line for name, state, text in states for line in told(name, state, text, width)), ()]
     for name, text in WORDS.get(screen, FIGURES):
+        if name == UNTOLD[0]:
+            lines += told(f"{marks(glyphs, look.colour)['first'] * 2}", tone("first", look.colour), text, width)
+            continue
         lines += told(name.replace("LINK", glyphs.child), "strong", text, width)
     return lines
 
