@@ -162,6 +162,8 @@ class CallEnd(Event, frozen=True, tag="call_end"):
     """Generated tokens of the previous call that this prompt carries as other bytes."""
     queued_s: Seconds | None = None
     """In the engine's queue, where the server told it."""
+    prefilled_s: Seconds | None = None
+    """From its scheduling to its first token, where the server told it: what neither was is the engine's front."""
     completion_tokens: Count | None = None
     reasoning_tokens: Count | None = None
     pinned_tokens: Count = 0

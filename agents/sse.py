@@ -31,6 +31,7 @@ from windtunnel.agents.sse_shapes import (
     decode,
     decode_strictly,
     has_ids,
+    prefilled_s,
     queued_s,
 )
 from windtunnel.agents.sse_text import JOIN_AT, TAIL_CHARS, Text, join, whole
@@ -72,6 +73,7 @@ class Parser:
         self._usage_grew = False
         self._cache_n: int | None = None
         self._queued_s: float | None = None
+        self._prefilled_s: float | None = None
         self._finish: str | None = None
         self._failure: str | None = None
         self._detail: str | None = None
@@ -186,6 +188,7 @@ class Parser:
             reasoning_tokens=usage.reasoning if usage else None,
             usage_reported=usage is not None,
             queued_s=self._queued_s,
+            prefilled_s=self._prefilled_s,
             finish=self._finish,
             failure=failure,
             detail=detail,
@@ -255,7 +258,7 @@ class Parser:
         if usage is not None:
             self._usage = usage
         if chunk.metrics is not None:
-            self._queued_s = queued_s(chunk.metrics)
+            self._queued_s, self._prefilled_s = queued_s(chunk.metrics), prefilled_s(chunk.metrics)
         if chunk.timings is not None and chunk.timings.cache_n is not None:
             self._cache_n = chunk.timings.cache_n
 

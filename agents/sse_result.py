@@ -28,6 +28,8 @@ class Parsed(Struct, frozen=True):
     usage_reported: bool = False
     queued_s: float | None = None
     """In the engine's queue, as the server told."""
+    prefilled_s: float | None = None
+    """From scheduling to the first token, as the server told."""
     finish: str | None = None
     failure: str | None = None
     detail: str | None = None

@@ -94,7 +94,16 @@ class Chunk(Struct, gc=False):
 
 def queued_s(metrics: Any) -> float | None:
     """Seconds in the engine's queue, where the last chunk tells them."""
-    told = metrics.get("queue_time_ms") if isinstance(metrics, dict) else None
+    return _seconds(metrics, "queue_time_ms")
+
+
+def prefilled_s(metrics: Any) -> float | None:
+    """Seconds from a request's scheduling to its first token, where the last chunk tells them."""
+    return _seconds(metrics, "time_to_first_token_ms")
+
+
+def _seconds(metrics: Any, name: str) -> float | None:
+    told = metrics.get(name) if isinstance(metrics, dict) else None
     return told / 1000 if isinstance(told, int | float) and 0 <= told < 1e12 else None
 
 

@@ -206,7 +206,9 @@ def lane_legend(run: Gathered) -> str:
     """What the colours of the lanes mean; of the kinds of waiting for a first token only those that are drawn."""
     drawn = {state for _, spans in run.lanes for _, _, state in spans}
     words = {
-        "queue": "held back, or in the engine's queue" if "prefill" in drawn else "held back by the client",
+        "queue": "held back, on the way to the engine's queue, or in it"
+        if "prefill" in drawn
+        else "held back by the client",
         "prefill": "prefill: until the first token",
         "first": "waiting for the first token: queue or prefill, which is not told",
         "decode": "tokens arriving",

@@ -20,9 +20,10 @@ from windtunnel.simulator.results.misses import CAUSES, CallCache, Cause
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
 
-Kind = Literal["client", "kv_capacity", "batch", "prefill_budget", "prefill_compute", "decode", "unknown"]
+Kind = Literal["client", "front", "kv_capacity", "batch", "prefill_budget", "prefill_compute", "decode", "unknown"]
 WORDS: dict[str, str] = {
     "client": "the client",
+    "front": "the engine's front: HTTP and tokenizing",
     "kv_capacity": "KV capacity",
     "batch": "the batch limit",
     "prefill_budget": "scheduling: the token budget of a step",
@@ -92,6 +93,7 @@ def find(
     missed, held = parts.get("prefill_missed", 0.0), parts.get("held_up", 0.0)
     given: dict[str, float] = {
         "client": parts.get("client", 0.0) + parts.get("rate_cap", 0.0),
+        "front": parts.get("front", 0.0),
         "kv_capacity": lost + evicted * held,
         "prefill_compute": parts.get("prefill_new", 0.0)
         + parts.get("prefill_diverged", 0.0)

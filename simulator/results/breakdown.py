@@ -21,6 +21,7 @@ Basis = Literal["measured", "derived", "unknown"]
 Name = Literal[
     "rate_cap",
     "client",
+    "front",
     "queue",
     "prefill_new",
     "prefill_missed",
@@ -36,6 +37,7 @@ Name = Literal[
 WORDS: dict[str, str] = {
     "rate_cap": "waiting for the request-rate cap",
     "client": "waiting for the client itself",
+    "front": "on its way to the engine's queue and back: HTTP, tokenizing",
     "queue": "in the engine's queue",
     "prefill_new": "prefill of new tokens",
     "prefill_missed": "prefill of tokens that should have been cached",
@@ -53,6 +55,7 @@ BEFORE: Mapping[str, Name] = {"tool": "tool", "human": "human", "subagent": "sub
 NOBODY_WAITED = "no request waited in any scrape around it"
 NOT_CACHED_TOLD = "what was neither queue nor decode; the engine does not say what was cached"
 BY_TOKENS = "time of the prefill, by tokens"
+NEITHER = "what neither the queue nor the time from scheduling to the first token was, as the engine tells them"
 TOGETHER_S = 0.0005
 """Chunks that came within it were read at once: no step of an engine is that short."""
 LONG_GAP = 2.0
@@ -180,14 +183,16 @@ def _until_first(call: CallEnd, waiting: Waiting, cache: CallCache | None) -> li
         queue = Part("queue", 0.0, "derived", NOBODY_WAITED)
     else:
         return [Part("first_token", whole, "unknown")]
-    left = whole - queue.seconds
+    front = Part("front", min(of_call.front_s(call), whole - queue.seconds), "derived", NEITHER)
+    left = whole - queue.seconds - front.seconds
     if cache is None:
-        return [queue, Part("prefill", left, "derived", NOT_CACHED_TOLD)]
+        return [front, queue, Part("prefill", left, "derived", NOT_CACHED_TOLD)]
     computed = cache.fresh + cache.missed + cache.diverged
     if not computed:
-        return [queue, Part("prefill_new", left, "derived", BY_TOKENS)]
+        return [front, queue, Part("prefill_new", left, "derived", BY_TOKENS)]
     again = said(cache.cause, cache.gap_s)
     return [
+        front,
         queue,
         Part("prefill_new", left * cache.fresh / computed, "derived", BY_TOKENS),
         Part("prefill_missed", left * cache.missed / computed, "derived", BY_TOKENS, again),

@@ -36,6 +36,7 @@ class CallLine(Struct, frozen=True, gc=False):
     t_first: int | None
     throttled_ns: int
     queued_s: float | None
+    prefilled_s: float | None
     prompt_tokens: int | None
     cached_tokens: int | None
     missed_tokens: int | None
@@ -79,6 +80,7 @@ class CallLine(Struct, frozen=True, gc=False):
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens,
             queued_s=self.queued_s,
+            prefilled_s=self.prefilled_s,
             completion_tokens=self.completion_tokens,
             failure=self.failure,
             cut=self.cut,
@@ -103,6 +105,7 @@ def line_of(event: CallEnd, counts: tuple[int, int], waits: Sequence[Waited], ca
         t_first=event.t_first,
         throttled_ns=event.throttled_ns,
         queued_s=event.queued_s,
+        prefilled_s=event.prefilled_s,
         prompt_tokens=event.prompt_tokens,
         cached_tokens=event.cached_tokens,
         missed_tokens=missed,

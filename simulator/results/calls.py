@@ -40,6 +40,13 @@ def e2e_s(call: CallEnd) -> float | None:
     return since_start_s(call, call.t_end)
 
 
+def front_s(call: CallEnd) -> float:
+    """Seconds until the first token that were neither queue nor prefill: HTTP, tokenizing. 0 where not told."""
+    if call.queued_s is None or call.prefilled_s is None or call.t_sent is None or call.t_first is None:
+        return 0.0
+    return max(0.0, (call.t_first - call.t_sent) / NS - call.queued_s - call.prefilled_s)
+
+
 def ended_ns(call: CallEnd) -> int:
     return call.t_end if call.t_end is not None else call.t
 

@@ -110,7 +110,7 @@ class Lane:
         admitted = sent
         if event.queued_s is not None:
             self.told = True
-            admitted = min(first, sent + round(event.queued_s * 1000))
+            admitted = min(first, sent + round((event.queued_s + of_call.front_s(event)) * 1000))
         self._add(thread, _QUEUE, event.t_intended // MS, admitted)
         self._add(thread, _PREFILL, admitted, first)
         self._add(thread, _DECODE, first, end)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from windtunnel.agents.events import CallEnd, CallStart, EngineSample, Event, SessionStart
-from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.calls import NS, completed, ended_ns, front_s
 from windtunnel.simulator.results.facts import RECORDING
 from windtunnel.simulator.results.touched import Touched
 from windtunnel.traces.breakers import Break
@@ -375,7 +375,9 @@ class _Reader:
     def _gone(self, end: CallEnd, sent: int, last: int | None) -> Cause:
         """Of what the thread's last call had in the cache when it ended."""
         first = end.t_first if end.t_first is not None else ended_ns(end)
-        looked_up = first if end.queued_s is None else min(first, sent + round(end.queued_s * NS))
+        looked_up = first
+        if end.queued_s is not None:
+            looked_up = min(first, sent + round((end.queued_s + front_s(end)) * NS))
         thread = end.session, end.thread
         if not self._by.touched.over(self._room, last or 0, looked_up, thread, end.prompt_tokens or 0):
             return "not_kept" if self._room >= 0 else "unknown"

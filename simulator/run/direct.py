@@ -99,6 +99,7 @@ class Stream:
             completion_tokens=tokens if told or (ids and tokens) else None,
             usage_reported=told,
             queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.queued_at) / 1e9,
+            prefilled_s=None if request.scheduled_at is None or not times else (times[0] - request.scheduled_at) / 1e9,
             finish=request.finished if ended else None,
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
             token_ids=cast("Sequence[int]", self.script.first(tokens)) if ids and self.script is not None else (),

@@ -360,6 +360,7 @@ class SessionRun:
             expected_cached_exact=match.exact,
             reprefilled_tokens=body.reprefilled_tokens,
             queued_s=parsed.queued_s,
+            prefilled_s=parsed.prefilled_s,
             completion_tokens=parsed.completion_tokens,
             reasoning_tokens=parsed.reasoning_tokens,
             pinned_tokens=body.pinned_tokens,

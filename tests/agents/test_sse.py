@@ -323,3 +323,13 @@ def test_the_time_in_the_engines_queue_is_read_where_it_is_told(metrics, seconds
     parsed = parser.finish()
     assert parsed.failure is None
     assert parsed.queued_s == seconds
+    assert parsed.prefilled_s is None
+
+
+def test_the_time_from_scheduling_to_the_first_token_is_read_where_it_is_told():
+    parser = Parser()
+    told = b'{"queue_time_ms": 2.5, "time_to_first_token_ms": 61.25, "generation_time_ms": 900}'
+    parser.feed(1, b'data: {"choices": [{"index": 0, "delta": {"content": "a"}, "finish_reason": "stop"}]}\n\n')
+    parser.feed(2, b'data: {"choices": [], "metrics": %s}\n\ndata: [DONE]\n\n' % told)
+    parsed = parser.finish()
+    assert (parsed.queued_s, parsed.prefilled_s) == (0.0025, 0.06125)

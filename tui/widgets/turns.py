@@ -15,6 +15,7 @@ WIDE, MIDDLE, NARROW = 140, 100, 72
 PARTS: Mapping[str, LaneState] = {
     "rate_cap": "queue",
     "client": "queue",
+    "front": "queue",
     "queue": "queue",
     "prefill_new": "prefill",
     "prefill_missed": "prefill",

@@ -168,7 +168,8 @@ def test_a_call_in_the_engines_queue_is_drawn_as_that_and_not_as_waiting(tmp_pat
     html = write_page([tmp_path / "run"], tmp_path / "p.html").read_text()
     words = checked(html)
     assert (
-        "held back, or in the engine's queue prefill: until the first token waiting for the first token: queue" in words
+        "held back, on the way to the engine's queue, or in it prefill: until the first token waiting for the first token: queue"
+        in words
     )
     assert '<path class="lane queue"' in html
     assert ".lane.queue { fill: var(--queue); }" in html
