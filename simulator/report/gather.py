@@ -1,5 +1,6 @@
 """What a page shows of a run, read once from its folder: series over time, distributions, where each agent was."""
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,14 @@ from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.damage import in_words
 from windtunnel.simulator.results.lines import CHUNKS
+from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
 from windtunnel.simulator.results.untold import SHOWN, Untold
 from windtunnel.simulator.results.working_set import working_set
+from windtunnel.simulator.view import so_far
 from windtunnel.traces.model import Problem
 
 BINS = 240
@@ -79,6 +82,8 @@ def gather(path: Path) -> Gathered:
     events = list(folder.events(problems, leave_out=unwanted))
     tally = Tally(folder.run, events)
     summary = summary or summarise(folder.run, events)
+    if state(folder, time.time()) == "running":
+        summary = so_far(summary)
     length = max(tally.end_t / NS, 1e-9)
     engine = folder.run.get("engine")
     kv_tokens = engine.get("kv_tokens") if isinstance(engine, dict) else None

@@ -54,10 +54,12 @@ _FACTS = (
 def of_run(run: Gathered) -> str:
     """The page of one run."""
     summary = run.summary
+    recording = summary.kind == "recording"
     engine = " ".join(
         shown(part) for part in (summary.engine.name, summary.engine.version, summary.engine.model) if part
     )
-    title = f"{count(summary.agents, 'agent')} on {engine or 'an engine that was not named'}"
+    what = f"recording of {count(summary.agents, 'session')}" if recording else count(summary.agents, "agent")
+    title = f"{what} on {engine or 'an engine that was not named'}"
     body = [f"<h1>{escape(title)}</h1>", _badges(summary), *_whose([run.run])]
     if run.damage:
         body.append(f'<p><span class="badge invalid">damaged</span>{escape(run.damage)}</p>')
@@ -155,10 +157,13 @@ def _first_metric(outcomes: Sequence[Outcome]) -> str:
 
 def _badges(summary: Summary) -> str:
     parts = [f'<span class="badge emulated">{EMULATED}</span>'] if summary.emulated else []
-    if summary.valid:
-        parts.append('<span class="badge valid">valid</span>')
+    whole = "whole" if summary.kind == "recording" else "valid"
+    if summary.status_reason == "running":
+        parts.append("still going on: these are the figures so far")
+    elif summary.valid:
+        parts.append(f'<span class="badge valid">{whole}</span>')
     else:
-        parts.append('<span class="badge invalid">not valid</span>')
+        parts.append(f'<span class="badge invalid">not {whole}</span>')
         parts.append("; ".join(escape(in_words(reason)) for reason in summary.invalid_reasons))
     return f"<p>{''.join(parts)}</p>"
 

@@ -1,6 +1,7 @@
 """From folders to a page, to Markdown, or to a table of calls."""
 
 import csv
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,11 @@ from windtunnel.simulator.report import page
 from windtunnel.simulator.report.gather import gather
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import count, render_summary
+from windtunnel.simulator.view import so_far
 from windtunnel.traces.errors import RunError, UsageError
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import readable, to_json
@@ -71,11 +74,15 @@ def _page(folders: Sequence[Path]) -> str:
 def printed(folders: Sequence[Path]) -> str:
     """Markdown of experiments; the plain summary of a run."""
     return "\n".join(
-        render_summary(RunFolder.open(folder).summary() or recompute(folder))
-        if (folder / RUN_FILE).exists()
-        else markdown(read_outcome(folder))
+        _of_run(RunFolder.open(folder)) if (folder / RUN_FILE).exists() else markdown(read_outcome(folder))
         for folder in folders
     )
+
+
+def _of_run(folder: RunFolder) -> str:
+    going_on = state(folder, time.time()) == "running"
+    summary = folder.summary() or recompute(folder.path)
+    return render_summary(so_far(summary) if going_on else summary, running=going_on)
 
 
 def write_calls(folders: Sequence[Path], target: Path) -> str:

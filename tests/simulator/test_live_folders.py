@@ -1,4 +1,4 @@
-"""`diagnose` and `cost` of a folder that still grows: its figures so far, by its own name, and no fault of it."""
+"""`diagnose`, `cost` and `report` of a folder that still grows: its figures so far, by its own name, and no fault of it."""
 
 import json
 import os
@@ -49,6 +49,20 @@ def test_cost_prices_what_it_has_so_far(live):
     assert told["traffic"]["output"] > 0
 
 
+def test_its_page_and_its_text_say_that_it_goes_on(live):
+    folder, what = live
+    ran = CliRunner().invoke(cli, ["report", str(folder)])
+    assert ran.exit_code == 0, ran.output
+    page = (folder / "report.html").read_text()
+    head = {"recording": "<h1>recording of 4 sessions on vllm", "run": "<h1>4 agents on vllm"}[what]
+    assert head in page
+    assert "still going on: these are the figures so far" in page
+    assert "killed before its end" not in page
+    text = CliRunner().invoke(cli, ["report", str(folder), "--markdown"]).stdout
+    assert "still running: these are the figures so far" in text
+    assert "died" not in text
+
+
 def test_one_that_was_killed_is_not_whole(live):
     folder, what = live
     run = json.loads((folder / "run.json").read_text()) | {"wall_clock": 1.0, "pid": 2**22 + 1}
@@ -57,5 +71,10 @@ def test_one_that_was_killed_is_not_whole(live):
     os.utime(folder / "events.jsonl", (1, 1))
     said = CliRunner().invoke(cli, ["cost", str(folder), "--api", "mine=1/0.1/5"]).output
     assert ("NOT WHOLE: died" if what == "recording" else "NOT VALID: died") in said
+    CliRunner().invoke(cli, ["report", str(folder)])
+    badge = f'<span class="badge invalid">not {"whole" if what == "recording" else "valid"}</span>'
+    page = (folder / "report.html").read_text()
+    assert badge in page
+    assert "the run was killed before its end" in page
     said = CliRunner().invoke(cli, ["diagnose", str(folder)]).stdout
     assert ("the recording is not whole: died" if what == "recording" else "the run is not valid: died") in said
