@@ -2,6 +2,7 @@
 
 import textwrap
 
+from windtunnel.agents.failures import explain
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.cautions import cautions
 from windtunnel.simulator.results.metrics import METRICS
@@ -237,8 +238,13 @@ def _engine(summary: Summary) -> list[str]:
 
 
 def _failures(summary: Summary) -> list[str]:
-    rows = enumerate(summary.failures.items())
-    return [f"{'' if row else 'failures':<{_LABEL}}{times:>7,}  {name}" for row, (name, times) in rows]
+    """How often, by name, and what each name means where that is known."""
+    lines: list[str] = []
+    for name, times in summary.failures.items():
+        lines.append(f"{'' if lines else 'failures':<{_LABEL}}{times:>7,}  {name}")
+        if (meaning := explain(name)) != name:
+            lines += _wrapped(meaning, " " * (_LABEL + 9))
+    return lines
 
 
 def _slo(slo: SloResult | None) -> list[str]:

@@ -152,7 +152,18 @@ def test_failures_are_listed(stream):
     s.call(s.session(0, 1, status="failed", reason="http_500"), 0, 1, failure="http_500")
     text = render_summary(summarise({}, s.events()))
     assert "failed (nothing_completed); NOT VALID:" in text
-    assert "failures            1  http_500" in text
+    assert "failures            1  http_500\n" + " " * 23 + "The server answered with HTTP status 500.\n" in text
+
+
+def test_what_a_failure_s_name_means_stands_below_it(busy):
+    summary = msgspec.structs.replace(summarise(RUN, busy.events()), failures={"endless": 1200, "odd": 3, "reset": 1})
+    assert render_summary(summary).partition("failures")[2].split("\n\n")[0].splitlines() == [
+        "        1,200  endless",
+        " " * 23 + "The server generated on and on, far beyond what it was",
+        " " * 23 + "asked for, and the call was given up.",
+        " " * 20 + "3  odd",
+        " " * 20 + "1  reset",
+    ]
 
 
 @pytest.mark.parametrize(
