@@ -71,10 +71,13 @@ def _beside(found: Capacity) -> list[str]:
 
 def tried(found: Capacity, row: Configuration) -> str:
     """`12 (11 to 13) -> 17 (16 to 18) with --kv-cache-dtype fp8: carries more, ...`."""
+    if row.same_as is not None:
+        return f"{row.name}: no difference, the engine's settings resolve to the same with it"
     if row.agents is None or row.versus_first is None:
         return f"{row.name}: {_not_searched(row)}"
     first = next(one for one in found.configurations if one.folder == ".")
-    said = [f"{_range(first)} -> {_range(row)} agents {row.name}: {versus(row.versus_first)}"]
+    agents = "agent" if row.agents == 1 else "agents"
+    said = [f"{_range(first)} -> {_range(row)} {agents} {row.name}: {versus(row.versus_first)}"]
     return "; ".join([*said, *_first_of_all(row), *([UNSTEADY] if row.unsteady else [])])
 
 

@@ -113,6 +113,12 @@ def test_what_was_tried_stands_under_the_answer():
     fp8 = carries(17, 16, 18, name="with --kv-cache-dtype fp8", lossy=True, unsteady=True, tried=True, folder="try-1")
     fp8 = cap.replace(fp8, versus_first=judged(base, fp8, None))
     gone = Configuration(name="with --quantization fp8", command="x", target=None, failed="no memory", tried=True)
+    same = Configuration(name="with --x 1", command="x", target=None, same_as="as asked", tried=True)
+    assert shown(base, same).splitlines()[1] == (
+        "with --x 1: no difference, the engine's settings resolve to the same with it"
+    )
+    one = cap.replace(fp8, agents=1, low=1, high=1)
+    assert shown(base, one).splitlines()[1].startswith("12 (11 to 13) -> 1 agent with --kv-cache-dtype fp8: ")
     lines = shown(base, gone, fp8).splitlines()
     assert lines[1] == "with --quantization fp8: not searched: no memory"
     assert lines[2] == (
