@@ -36,7 +36,9 @@ def main() -> int:
         told = begin(sys.argv[1:])
         from windtunnel.simulator.run.viewer import keys_kept
 
-        with keys_kept() if told else contextlib.nullcontext():
+        # Who has opened the screen beside a run keeps the keys itself, and may be gone when the screen goes.
+        alone = told and not any(word.startswith("--parent") for word in sys.argv)
+        with keys_kept() if alone else contextlib.nullcontext():
             from windtunnel.tui.start import main as start
 
             if told:

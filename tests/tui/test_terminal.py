@@ -145,6 +145,28 @@ def test_a_killed_run_takes_its_screen_away(pane: Pane, live: Path, tmp_path: Pa
     pane.restored()
 
 
+def test_a_run_killed_in_a_script_leaves_a_terminal_that_reads_lines(pane: Pane, live: Path, tmp_path: Path) -> None:
+    """There nobody else puts back what the run had changed."""
+    (tmp_path / "watcher.py").write_text(WATCHER)
+    path = os.pathsep.join(p for p in sys.path if p)
+    over = tmp_path / "over"
+    script = f"{sys.executable} {tmp_path}/watcher.py {live}; until [ -e {over} ]; do sleep 0.05; done"
+    script = (
+        f"export PYTHONPATH='{path}'; echo before; {script}; echo \"ended with $?\"; stty -a | grep -o ' -\\?icanon'"
+    )
+    pane.tmux("-f", "/dev/null", "new-session", "-d", "-x", "100", "-y", "30", f"{script}; exec sleep 60")
+    assert pane.shows("8 agents")
+    watcher = pane.viewer()
+    viewer = int(subprocess.run(["pgrep", "-P", f"{watcher}"], capture_output=True, text=True, check=True).stdout)
+    os.kill(watcher, signal_numbers.SIGKILL)
+    end = time.monotonic() + PATIENCE_S
+    while Path(f"/proc/{viewer}").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    over.touch()
+    assert pane.shows("the run has died")
+    pane.restored()
+
+
 def test_a_terminal_that_is_closed_ends_the_viewer(pane: Pane, live: Path) -> None:
     pane.start(live, "--mode", "watch")
     assert pane.shows("8 agents")
