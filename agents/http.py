@@ -225,6 +225,10 @@ class Connection(asyncio.Protocol):
 
     # What the parser reports. `on_body` is the hot one.
 
+    def on_message_begin(self) -> None:
+        if self._raw is None:
+            self.abort()  # an answer nobody asked for
+
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_bytes += len(name) + len(value)
         if self._head_bytes > _HEAD_BYTES:
@@ -258,9 +262,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         raw = self._raw
-        if raw is None:
-            self.abort()  # an answer nobody asked for
-        elif raw.status is not None:
+        if raw is not None and raw.status is not None:
             self._keep_alive = self._parser.should_keep_alive() and raw.t_sent is not None
             self._finish(raw)
 

@@ -330,3 +330,35 @@ def test_a_few_answers_that_announce_another_are_waited_through(run, talk, say):
             assert server.connections == 1
 
     run(main())
+
+
+def test_an_answer_nobody_asked_for_ends_its_connection_as_it_begins(run, talk, say):
+    """It would fill the pool's connection for ever, and the next request would take it for its own."""
+
+    async def main():
+        flood = asyncio.Event()
+        told = []
+
+        async def script(_request, writer):
+            writer.write(say.head + say.chunked(*say.words("a")))
+            if not told:
+                await writer.drain()
+                await flood.wait()
+                while not writer.transport.is_closing():
+                    writer.write(say.head + b"5\r\nhello\r\n")
+                    told.append(1)
+                    await asyncio.sleep(0.001)
+                return False
+            return True
+
+        async with talk(script) as (client, server):
+            _, got = await ask(client)
+            assert (got.text, len(client._idle)) == ("a", 1)
+            flood.set()
+            while client._idle[0].usable:
+                await asyncio.sleep(0.001)
+            _, got = await ask(client)
+            assert (got.text, got.failure, server.connections) == ("a", None, 2)
+            assert len(told) < 100
+
+    run(main())
