@@ -14,7 +14,7 @@ import aiohttp
 import msgspec
 
 from windtunnel.agents.events import EngineSample
-from windtunnel.simulator.engines.base import Answer, fetch, root_of
+from windtunnel.simulator.engines.base import METRICS_S, Answer, fetch, root_of
 from windtunnel.simulator.engines.known import ADAPTERS
 from windtunnel.traces.errors import EngineError
 
@@ -116,7 +116,7 @@ class Scraper:
             return None
         began = perf_counter_ns()
         try:
-            answers = await asyncio.gather(*(self._page(url) for url in self._urls))
+            answers = await asyncio.gather(*(_page(self._session, url, LONGEST_S) for url in self._urls))
         except EngineError as error:
             self.failed = str(error)
             return None
@@ -154,21 +154,22 @@ class Scraper:
             f"the engine's metrics do not come ({self.failed.rstrip('.')}): the run goes on, what they say is missing"
         )
 
-    async def _page(self, url: str) -> Answer:
-        try:
-            async with asyncio.timeout(LONGEST_S) as limit:
-                return await fetch(self._session, url)
-        except TimeoutError:
-            if not limit.expired():
-                raise
-            raise EngineError(f"{url}: no whole answer in {LONGEST_S:g} s") from None
+
+async def _page(session: aiohttp.ClientSession, url: str, longest_s: float) -> Answer:
+    try:
+        async with asyncio.timeout(longest_s) as limit:
+            return await fetch(session, url)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise EngineError(f"{url}: no whole answer in {longest_s:g} s") from None
 
 
 async def names_on(session: aiohttp.ClientSession, urls: Sequence[str]) -> dict[str, str]:
     """The metric names of the engines whose pages these are; EngineError for a page of no engine that is known."""
     names: dict[str, str] = {}
     for url in urls:
-        answer = await fetch(session, url)
+        answer = await _page(session, url, METRICS_S)
         if answer.status != 200:
             raise EngineError(f"--metrics-url {url}: {answer.complaint()}; give the URL of a metrics page")
         page = b"\n" + answer.body

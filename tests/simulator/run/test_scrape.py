@@ -3,9 +3,12 @@
 import asyncio
 from time import perf_counter
 
+import pytest
+
 from windtunnel.simulator.engines.vllm import METRICS
 from windtunnel.simulator.run import scrape
 from windtunnel.simulator.run.scrape import Scraper, read_page, wanted_lines
+from windtunnel.traces.errors import EngineError
 
 LABELS = 'engine="%d",model_name="org/some-model"'
 
@@ -113,3 +116,15 @@ async def test_a_page_that_begins_to_hang_is_given_up_and_told_once(fake_engine,
 async def test_an_engine_without_metrics_is_not_asked(fake_engine):
     session, url, _ = await fake_engine(metrics=False)
     assert await Scraper(session, url, {}).once(0) is None
+
+
+async def test_a_metrics_url_that_does_not_answer_is_named_before_the_run(fake_engine, monkeypatch):
+    monkeypatch.setattr(scrape, "METRICS_S", 0.05)
+    session, url, engine = await fake_engine()
+    page = f"{url}/metrics"
+    assert await scrape.names_on(session, [page]) == METRICS
+    engine.page.clear()
+    async with asyncio.timeout(5):
+        with pytest.raises(EngineError, match=f"^{page}: no whole answer in 0.05 s$"):
+            await scrape.names_on(session, [page])
+    engine.page.set()
