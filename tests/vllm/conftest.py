@@ -61,7 +61,7 @@ def vllm_command(model_folder: Path) -> Callable[..., str]:
         flags = [
             f"--model {model_folder} --served-model-name {MODEL} --host 127.0.0.1 --port {{port}}",
             "--load-format dummy --enforce-eager --dtype bfloat16 --generation-config vllm",
-            f"--enable-prompt-tokens-details --max-model-len {max_model_len}",
+            f"--enable-prompt-tokens-details --enable-per-request-metrics --max-model-len {max_model_len}",
         ]
         flags += [f"--num-gpu-blocks-override {blocks}"] if blocks else []
         flags += [f"--block-size {block_size}"] if block_size else []
