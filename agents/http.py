@@ -291,6 +291,9 @@ class Connection(asyncio.Protocol):
         elif not may_be_sse(raw.headers.get("content-type")):
             raw.failure = Failure.NOT_SSE.value
             raw.detail = error_detail(raw) or raw.headers.get("content-type")
+        elif raw.headers.get("content-encoding", "identity").lower() != "identity":
+            raw.failure = Failure.NOT_SSE.value
+            raw.detail = shorten(f"content-encoding {raw.headers['content-encoding']}, which was not asked for")
         self._end(raw)
         if not self._keep_alive:
             self.abort()

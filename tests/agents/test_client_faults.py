@@ -1,6 +1,7 @@
 """What can go wrong between a request and its answer: each has its name, none hangs, none disturbs other streams."""
 
 import asyncio
+import gzip
 import socket
 
 import pytest
@@ -57,6 +58,24 @@ def test_answers_that_are_no_stream(run, talk, answer, failure, detail):
             if failure.startswith("http_") and failure != "http_204":
                 await ask(client)
                 assert server.connections == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize(("encoding", "failure"), [(b"gzip", "not_sse"), (b"identity", None)])
+def test_an_answer_that_was_packed_unasked_says_so(run, talk, say, encoding, failure):
+    async def main():
+        async def script(_request, writer):
+            body = b"".join(say.words("a"))
+            body = gzip.compress(body) if failure else body
+            more = b"\r\nContent-Encoding: %b\r\n\r\n" % encoding
+            writer.write(say.head.replace(b"\r\n\r\n", more) + say.chunked(body))
+            return True
+
+        async with talk(script) as (client, _):
+            raw, got = await ask(client)
+            assert (raw.failure, got.failure) == (failure, failure)
+            assert raw.detail == ("content-encoding gzip, which was not asked for" if failure else None)
 
     run(main())
 
