@@ -13,6 +13,7 @@ from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
 from windtunnel.simulator.results.untold import Untold
 from windtunnel.simulator.results.validity import in_words
+from windtunnel.traces.outlet import shown
 from windtunnel.tui.figures import clock, seconds, tenths, whole
 from windtunnel.tui.history import history_of
 from windtunnel.tui.rows import in_engine_queue, row_of
@@ -64,9 +65,9 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
         run=name,
         agents=_int(run.get("agents")) or _int(config.get("agents")) or 0,
         source=source,
-        engine_name="emulator" if engine_name.endswith("emulator") else f"{engine_name} {version}".strip(),
-        model=str(engine.get("model") or config.get("model") or "").rstrip("/").rpartition("/")[2],
-        hardware=str(hardware),
+        engine_name="emulator" if engine_name.endswith("emulator") else shown(f"{engine_name} {version}".strip()),
+        model=shown(str(engine.get("model") or config.get("model") or "").rstrip("/").rpartition("/")[2]),
+        hardware=shown(hardware),
         emulated=bool(engine.get("emulated")),
         error_bar=bar_of(emulated, "") if emulated is not None else "",
         sure=_sure(emulated) if emulated is not None else "",

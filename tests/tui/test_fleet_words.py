@@ -39,6 +39,20 @@ def at(fake: Fake, seconds: float, warmup: dict[str, float | None]) -> View:
     return view_of(head_of(run, "r"), fold, plans, ending=None, silent_s=None, summary=None, speed="real time 1.0x")
 
 
+def test_names_with_line_ends_and_without_end_stay_in_their_line(running: Fake) -> None:
+    run = running.run_json()
+    odd = "m\n\x1b[2J" + "x" * 10_000
+    run["engine"] |= {"name": "vllm", "version": odd, "model": f"org/{odd}"}
+    head = head_of(run, "r")
+    assert head.model == "m \\u001b[2J" + "x" * 74 + "..."
+    assert head.engine_name.startswith("vllm m \\u001b[2Jx")
+    view = view_of(head, Fold(run), Plans(), ending=None, silent_s=None, summary=None, speed="")
+    for width in (80, 240):
+        lines = drawn(view, width, 24)
+        assert not any("\n" in line or "\x1b" in line for line in lines)
+        assert max(map(len, lines)) <= width
+
+
 def test_a_warm_up_by_calls_says_how_many_agents_are_warm(running: Fake) -> None:
     view = at(running, 14.0, {"calls": 1, "seconds": None})
     ended: dict[int, int] = {}
