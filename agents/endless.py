@@ -99,10 +99,9 @@ def _too_much(raw: RawStream, parser: Parser, size: int) -> tuple[str, str | Non
         return _endless(f"{tokens:,} tokens", asked)
     if chunks <= 2 * asked + 256:
         return None
-    characters = parser.characters
-    if (chunks if characters is None else characters) <= 8 * asked + 1024:
+    if max(chunks, parser.characters or 0) <= 8 * asked + 1024:
         return None
-    return _endless(f"{chunks:,} pieces of text", asked)
+    return _endless(f"{chunks:,} pieces", asked)
 
 
 def _endless(came: str, asked: int) -> tuple[str, str]:

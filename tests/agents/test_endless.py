@@ -51,10 +51,20 @@ def test_without_counts_a_letter_at_a_time_is_no_endless_answer(watched, say):
     words = [said(say, "word ")] * (7 * ASKED)
     assert watched(words)[:2] == (
         "endless",
-        "700 pieces of text and no end where at most 100 tokens were asked for",
+        "700 pieces and no end where at most 100 tokens were asked for",
     )
     assert watched(words, keep_text=False) is None
     assert watched(words * 3, keep_text=False)[0] == "endless"
+
+
+def test_tools_without_end_are_counted_though_their_names_are_no_text(watched, say):
+    named = [{"index": n, "id": f"c{n}", "function": {"name": "look", "arguments": ""}} for n in range(1825)]
+    calls = [say.event(choices=[{"index": 0, "delta": {"tool_calls": [one]}}]) for one in named]
+    assert watched(calls[:1824]) is None
+    assert watched(calls)[:2] == (
+        "endless",
+        "1,825 pieces and no end where at most 100 tokens were asked for",
+    )
 
 
 def test_usage_that_stands_still_hides_nothing(watched, say):

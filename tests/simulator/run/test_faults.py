@@ -144,7 +144,7 @@ WITHOUT_END = {
     "endless_usage": Given(
         "endless", " tokens and no end", range(EXACTLY + 1, EXACTLY + 14), FIRST_S + EXACTLY * GAP_S
     ),
-    "endless_text": Given("endless", " pieces of text and no end", range(297, 326), FIRST_S + 296 * GAP_S),
+    "endless_text": Given("endless", " pieces and no end", range(297, 326), FIRST_S + 296 * GAP_S),
     "open_after_done": Given("open_after_done", "still open 5 s after [DONE]", range(OUT, OUT + 1), WHOLE + 5),
     "open_after_finish": Given("no_end_marker", "30 s after the finish reason", range(OUT, OUT + 1), WHOLE + 30),
     "open_after_error": Given("error_event", "out of memory", range(MIDDLE, MIDDLE + 1), BROKEN + 5),
