@@ -50,7 +50,7 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
     if state(RunFolder.open(path), time.time()) == "running":
         summary = so_far(summary)
         what = "recording" if summary.kind == "recording" else "run"
-        print(f"the {what} in {path} goes on; what follows is of what it has so far", file=sys.stderr)
+        print(f"the {what} in {path} is still running; what follows is of what it has so far", file=sys.stderr)
     load = traffic(summary)
     cost = Cost(
         run_dir=str(path),

@@ -29,7 +29,7 @@ def test_diagnose_says_what_goes_on(live):
     folder, what = live
     ran = CliRunner().invoke(cli, ["diagnose", str(folder)])
     assert ran.exit_code == 0, ran.output
-    assert f"the {what} in {folder} goes on; what follows is of what it has so far" in ran.stderr
+    assert f"the {what} in {folder} is still running; what follows is of what it has so far" in ran.stderr
     held = {"recording": "holds the recorded calls back", "run": "holds this run back"}[what]
     assert held in ran.stdout
     assert "died" not in ran.output
@@ -40,7 +40,7 @@ def test_cost_prices_what_it_has_so_far(live):
     folder, what = live
     ran = CliRunner().invoke(cli, ["cost", str(folder), "--api", "mine=1/0.1/5"])
     assert ran.exit_code == 0, ran.output
-    assert f"the {what} in {folder} goes on; what follows is of what it has so far" in ran.stderr
+    assert f"the {what} in {folder} is still running; what follows is of what it has so far" in ran.stderr
     assert "died" not in ran.output
     assert "NOT WHOLE" not in ran.output
     told = json.loads(CliRunner().invoke(cli, ["cost", str(folder), "--json"]).stdout)
