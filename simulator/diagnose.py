@@ -196,7 +196,9 @@ def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_js
         sys.stdout.buffer.write(safe(text).encode() + b"\n")
         return 0
     if summary.status_reason == "running":
-        print(f"the {_what(summary)} in {path} is still running; what follows is of what it has so far", file=sys.stderr)
+        print(
+            f"the {_what(summary)} in {path} is still running; what follows is of what it has so far", file=sys.stderr
+        )
     for problem in problems[:5]:
         print(problem, file=sys.stderr)
     terminal = sys.stdout.isatty()
