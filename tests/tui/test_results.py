@@ -74,3 +74,11 @@ def test_beside_the_curve_stand_the_figures_and_the_reasons(finished: View, inva
     assert lines[2] == " ✗ the client was late: p99 12 ms"
     lines, _ = screen(invalid, 120, 42)
     assert lines[6].endswith("prompt tokens 10,682,177   window 00:45")
+
+
+def test_of_a_run_that_measured_nothing_no_mean_is_told(finished: View) -> None:
+    nothing = replace(finished, unmeasured=True, in_flight_mean=None, headline=HEADLINE[4:7], why=("no window",))
+    lines, rows = screen(nothing, 120, 40)
+    assert rows == 32
+    assert "nothing was measured" in lines[1]
+    assert "in flight" not in lines[1]

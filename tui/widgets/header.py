@@ -170,7 +170,7 @@ def status_line(view: View, width: int, glyphs: Glyphs, kind: Kind = "line") -> 
     figures: list[Part] = [(9, _rate(view, width, glyphs))] if kind == "line" else []
     if kind == "strip" and width >= 100 and view.ending is None:
         figures = [(9, _flight(view, glyphs))]
-    if kind == "beside":
+    if kind == "beside" and not view.unmeasured:
         figures = [(7, _mean(view, glyphs))]
     return spread(
         [(0, phase), *figures, (4, _reading(view, width, glyphs)), *_cached(view, width, glyphs)],
