@@ -39,7 +39,7 @@ class Engine:
         """By how much tokens went out late, all steps together, beyond what a timer's tick explains."""
         self._clock = clock
         self._loop = loop
-        self._front = front
+        self.front = front
         self._sinks: dict[Request, Sink] = {}
         self._coming: dict[Request, asyncio.TimerHandle] = {}
         """On their way to the scheduler."""
@@ -54,7 +54,7 @@ class Engine:
 
     def submit(self, request: Request, sink: Sink) -> None:
         self._sinks[request] = sink
-        way = request.arrival + self._front(request.prompt_tokens) - self._clock()
+        way = request.arrival + self.front(request.prompt_tokens) - self._clock()
         if way > 0:
             self._coming[request] = self._loop.call_later(way / 1e9, self._enter, request)
         else:

@@ -42,6 +42,7 @@ def parser() -> Parser:
     serving.add_argument("--host", default="127.0.0.1")
     serving.add_argument("--port", type=int, default=8000, help="0 picks a free one and prints it")
     serving.add_argument("--enable-prompt-tokens-details", action=boolean, default=True, help="on here, off in vLLM")
+    serving.add_argument("--enable-per-request-metrics", action=boolean, default=True, help="on here, off in vLLM")
     serving.add_argument("--enable-auto-tool-choice", action=boolean, default=False)
     serving.add_argument("--tool-call-parser")
     serving.add_argument("--tokenizer", metavar="FOLDER", help="count with this tokenizer.json and chat template")

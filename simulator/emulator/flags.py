@@ -50,6 +50,8 @@ class Settings(Struct, frozen=True):
     host: str
     port: int
     prompt_details: bool
+    call_metrics: bool
+    """Queue and first token of each request, beside its usage."""
     auto_tools: bool
     load_tracking: bool
     exit_with_parent: bool
@@ -156,6 +158,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         host=known.host,
         port=known.port,
         prompt_details=known.enable_prompt_tokens_details,
+        call_metrics=known.enable_per_request_metrics,
         auto_tools=known.enable_auto_tool_choice and known.tool_call_parser is not None,
         load_tracking=known.enable_server_load_tracking,
         exit_with_parent=known.exit_with_parent,

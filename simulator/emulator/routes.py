@@ -85,6 +85,7 @@ class Server:
             usage=counted,
             continuous=bool(counted and options and options.continuous_usage_stats),
             details=self._settings.prompt_details,
+            metrics=self._settings.call_metrics,
         )
         if not ask.stream:
             return await self._whole(begun, style, model)

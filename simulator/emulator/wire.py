@@ -55,6 +55,8 @@ class Style(Struct, frozen=True):
     """Usage beside every chunk."""
     details: bool = True
     """Cached tokens in the last usage."""
+    metrics: bool = False
+    """How long it queued, prefilled and decoded, beside the last usage."""
 
 
 class Pieces:
@@ -177,13 +179,30 @@ class ChatWire:
         """The usage chunk, where asked for, and the end marker."""
         if not self._style.usage:
             return DONE
-        return b'%b],"usage":%b}\n\n%b' % (self._head, _json(usage(self._style, request, self._count)), DONE)
+        told = b',"metrics":' + _json(metrics(request)) if self._style.metrics else b""
+        return b'%b],"usage":%b%b}\n\n%b' % (self._head, _json(usage(self._style, request, self._count)), told, DONE)
 
     def _usage_now(self, request: Request) -> bytes:
         if not self._style.continuous:
             return b""
         prompt, count = request.prompt_tokens, self._count
         return _USAGE % (prompt, prompt + count, count)
+
+
+def metrics(request: Request) -> dict[str, float | None]:
+    """What vLLM tells of a finished request with `--enable-per-request-metrics`; times are ms, its first token's too,
+    from scheduling on.
+    """
+    scheduled = request.queued_at if request.scheduled_at is None else request.scheduled_at
+    first, decoding = request.first_at - scheduled, request.last_at - request.first_at
+    gaps, lasted = request.produced - 1, first + decoding
+    return {
+        "time_to_first_token_ms": first / 1e6,
+        "generation_time_ms": decoding / 1e6,
+        "queue_time_ms": (scheduled - request.queued_at) / 1e6,
+        "mean_itl_ms": decoding / gaps / 1e6 if gaps > 0 else None,
+        "tokens_per_second": request.produced / lasted * 1e9 if lasted > 0 else None,
+    }
 
 
 def deltas_of(call: CallScript, begin: int, end: int) -> list[dict[str, object]]:

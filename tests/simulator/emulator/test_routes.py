@@ -345,3 +345,31 @@ async def test_odd_text_survives_json(serve) -> None:
     engine = await serve()
     call = await engine.call(True, [{"role": "user", "content": 'quo"te \\ \u2028 \x07 é 🎉'}], 30)
     assert json.loads(json.dumps(call["text"])) == call["text"]
+
+
+@pytest.mark.parametrize(("chat", "prompt"), [(True, USER), (False, list(range(300, 5300)))])
+async def test_queue_and_first_token_of_a_call_are_told_beside_its_usage(serve, chat: bool, prompt: object) -> None:
+    engine = await serve()
+    path = "/v1/chat/completions" if chat else "/v1/completions"
+    body = {"max_tokens": 6, "ignore_eos": True, "messages" if chat else "prompt": prompt}
+    events = await engine.stream(path, body | {"stream_options": {"include_usage": True}})
+    assert [event for event in events[:-2] if "metrics" in event] == []
+    told = events[-2]["metrics"]
+    assert told["queue_time_ms"] == 0
+    assert told["mean_itl_ms"] == pytest.approx(told["generation_time_ms"] / 5)
+    lasted = told["time_to_first_token_ms"] + told["generation_time_ms"]
+    assert told["tokens_per_second"] == pytest.approx(6000 / lasted)
+    page = await engine.counters()
+    assert page["request_prefill_time_seconds_sum"] == pytest.approx(told["time_to_first_token_ms"] / 1e3)
+    # Its way to the scheduler is in the time to first token of the metrics page, and in neither of the two here.
+    front = page["time_to_first_token_seconds_sum"] - told["time_to_first_token_ms"] / 1e3
+    assert front > engine.engine.front(page["prompt_tokens_total"]) / 1e9 > 0
+
+
+async def test_without_them_they_are_not(serve) -> None:
+    engine = await serve("--no-enable-per-request-metrics")
+    events = await engine.stream(
+        "/v1/chat/completions", {"max_tokens": 2, "messages": USER, "stream_options": {"include_usage": True}}
+    )
+    assert "metrics" not in events[-2]
+    assert events[-2]["usage"]["completion_tokens"] >= 1
