@@ -89,17 +89,11 @@ class Settings(Struct, frozen=True):
         return self.profile.reached if self.profile else self.gpu.reached
 
     def front_ns(self, prompt_tokens: int) -> int:
-        """How many ns a request is on its way to the scheduler: its prompt is tokenized and hashed.
+        """How many ns a request is on its way to the scheduler and its first token on its way back.
 
-        With a profile also what HTTP takes. The GPUs' rows were fitted to runs of other clients, whose own share in
-        their first tokens is not known: it is not put on the engine's account.
+        Both before the first: whoever waits for a token cannot tell. Measured runs are held against the same time.
         """
-        seconds = (
-            self.profile.reached.outside_s(prompt_tokens)
-            if self.profile
-            else self.reached.prompt_us * prompt_tokens / 1e6
-        )
-        return round(seconds * 1e9)
+        return round(self.reached.outside_s(prompt_tokens) * 1e9)
 
     @property
     def figures(self) -> Constants:
