@@ -60,8 +60,6 @@ class Lane:
         """Thread and rank, as 16 * thread + rank."""
         self.failures = array("I")
         """When calls and sessions failed."""
-        self.told = False
-        """The server says how long calls are in its queue; else that is part of their prefill."""
         self._open: dict[int, tuple[int, int]] = {}
         """Thread to (rank, start) of what it does now."""
         self._last, self._since = 0, 0
@@ -109,7 +107,6 @@ class Lane:
         first = end if event.t_first is None else event.t_first // MS
         admitted = sent
         if event.queued_s is not None:
-            self.told = True
             admitted = min(first, sent + round((event.queued_s + of_call.front_s(event)) * 1000))
         self._add(thread, _QUEUE, event.t_intended // MS, admitted)
         self._add(thread, _PREFILL, admitted, first)
