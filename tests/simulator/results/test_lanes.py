@@ -90,12 +90,13 @@ def test_the_longest_state_of_a_column_and_every_failure():
 
 def test_the_engines_queue_is_shown_where_the_server_told_it():
     (lane,) = read([begin(0), started(2), ended(9, 2, 6, queued_s=3.0)])
-    assert lane.told
     assert drawn(lane, 0, 1, 10, 10) == "wwqqqpdddw"
     (lane,) = read([begin(0), started(2), ended(9, 2, 6, queued_s=30.0)])
     assert drawn(lane, 0, 1, 10, 10) == "wwqqqqdddw", "no longer than until its first token"
     (lane,) = read([begin(0), started(2), ended(9, 2, 6)])
-    assert not lane.told
+    assert drawn(lane, 0, 1, 10, 10) == "wwppppdddw", "where it is not told, that is part of the prefill"
+    (lane,) = read([begin(0), started(2), ended(9, 2, 6, queued_s=1.0, prefilled_s=1.0)])
+    assert drawn(lane, 0, 1, 10, 10) == "wwqqqpdddw", "on its way to the queue it is no prefill either"
 
 
 def test_a_session_that_was_cut_short_ends_what_it_did():
