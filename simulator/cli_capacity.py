@@ -102,9 +102,7 @@ def _search(
         raise UsageError(f"{flag} is for one configuration: give one --engine, or leave {flag} out")
     loaded = load(workload.traces)
     folder = Path(what.out) if what.out else _new_folder()
-    question = Question(
-        workload=workload, traces=tuple(loaded.traces), most=most, repeats=repeats, resolution=resolution
-    )
+    question = Question(workload=workload, most=most, repeats=repeats, resolution=resolution)
     virtual, real = Virtual(workload, loaded, _quiet), Real(workload, loaded, folder, say)
 
     def runner_of(step: Step) -> "Virtual | Real":

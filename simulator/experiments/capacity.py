@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -28,13 +28,11 @@ from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.simulator.run.config import RunConfig
-from windtunnel.traces import duty
 from windtunnel.traces.errors import EngineError, RunError, UsageError
-from windtunnel.traces.model import Trace
 from windtunnel.traces.outlet import to_json
 
-CAPS = {"busy": 10.0, "typical": 60.0, "none": 0.0, "recorded": None}
-"""Idle caps of the paces, seconds."""
+PEOPLE = "for people at the recorded pace: --pace recorded"
+"""Idle sessions' contexts want their place in the cache too: no factor makes people of busy agents."""
 DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 """Somebody waits for it: three seconds to begin, 20 tokens a second."""
 
@@ -60,8 +58,6 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """What has to be known of the lever first: what it may cost, and what is only assumed."""
     points: list[dict[str, Any]]
     """Each number that was tried: means over its runs, how many met the level, and how many of them are valid."""
-    people: int | None
-    """Sessions at the recorded pace that make the same load; None where the traces do not tell."""
     slo: str
     capped: bool
     """The engine may carry more: the level held at the most that was tried, or the client gave out first."""
@@ -200,19 +196,6 @@ def kept(folder: Path) -> Capacity:
     return replace(found, runs=str(folder))
 
 
-def people(traces: Sequence[Trace], agents: int, pace: str) -> int | None:
-    """How many sessions at the recorded pace are in flight as often as `agents` at a faster one.
-
-    Idle gaps of the recording at full length against the same gaps capped; calls take as long as they were recorded.
-    """
-    spans = [found for trace in traces if (found := duty.busy(trace)) is not None]
-    cap = CAPS.get(pace)
-    if not spans or cap is None:
-        return None
-    capped, whole = duty.duty(spans, (cap, None))
-    return round(agents * whole.length_s / capped.length_s)
-
-
 def sentence(found: Capacity) -> str:
     """The answer."""
     if not found.agents:
@@ -221,10 +204,10 @@ def sentence(found: Capacity) -> str:
     pace = f"{found.pace} " if found.pace in ("busy", "typical") else ""
     text = f"{least}{count(found.agents, f'{pace}agent')}"
     inside = []
-    if found.people is not None:
-        inside.append(f"about {found.people:,} {'person' if found.people == 1 else 'people'} at the recorded pace")
     if found.low != found.agents or found.high != found.agents:
-        inside.append(f"{found.low:,} to {found.high:,} by seed")
+        inside.append(f"{found.low:,} with every seed, {found.high:,} with at least one")
+    if pace:
+        inside.append(PEOPLE)
     text += f" ({'; '.join(inside)})" if inside else ""
     text += f" at {found.slo}"
     if found.limit:
@@ -250,7 +233,6 @@ def beyond(edge: Edge) -> Diagnosis | None:
 
 def answer(
     edge: Edge,
-    traces: Sequence[Trace],
     *,
     slo: str,
     pace: str,
@@ -278,7 +260,6 @@ def answer(
         lever_note=None if stops is None else stops.lever_note,
         evidence=None if stops is None else next(iter(stops.bottleneck.evidence), None),
         points=curve(edge.readings),
-        people=people(traces, edge.agents, pace) if edge.agents else None,
         slo=slo,
         capped=edge.capped or late,
         pace=pace,

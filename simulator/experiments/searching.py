@@ -27,7 +27,6 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces.errors import EngineError, UsageError
-from windtunnel.traces.model import Trace
 
 AGAIN = "again-after-{}"
 FIRST_AGAIN = "{}, looked at again after the others: {} ({} to {})"
@@ -47,7 +46,6 @@ class Question(Struct, frozen=True, kw_only=True):
 
     workload: RunConfig
     """Without an engine."""
-    traces: tuple[Trace, ...]
     most: int
     repeats: int
     resolution: float
@@ -80,7 +78,6 @@ async def search(question: Question, runner: Runner, step: Step, place: Path, fi
     edge = await cap.find(readings, first=first, **question.search)
     found = cap.answer(
         edge,
-        question.traces,
         slo=workload.slo or cap.DEFAULT_SLO,
         pace=workload.pace,
         emulated=readings.emulated,

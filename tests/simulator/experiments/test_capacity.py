@@ -33,7 +33,7 @@ def found(folder: Path, slo: str, *, first: int = 3) -> cap.Capacity:
     runner = Virtual(config, loaded, lambda _: None)
     readings = cap.Readings(runner, Step(name="engine", command=ENGINE), folder, 0, lambda _: None)
     edge = asyncio.run(cap.find(readings, first=first, most=MOST, repeats=1, resolution=0.0))
-    answer = cap.answer(edge, loaded.traces, slo=slo, pace="busy", emulated=readings.emulated, folder=folder)
+    answer = cap.answer(edge, slo=slo, pace="busy", emulated=readings.emulated, folder=folder)
     if not list(folder.glob("swept")):
         return answer
 
@@ -68,11 +68,12 @@ def test_it_is_the_number_that_trying_all_numbers_gives(tmp_path, slo):
 
 def test_the_sentence():
     known = cap.Capacity(
-        agents=18, low=17, high=19, limit="KV capacity", lever="--kv-cache-dtype fp8", points=[], people=55,
+        agents=18, low=17, high=19, limit="KV capacity", lever="--kv-cache-dtype fp8", points=[],
         slo="ttft_s.p90<3", capped=False, pace="busy", emulated=False, evidence=None, notes=(), runs="r",
     )  # fmt: skip
     assert cap.sentence(known) == (
-        "18 busy agents (about 55 people at the recorded pace; 17 to 19 by seed) at ttft_s.p90<3; "
+        "18 busy agents (17 with every seed, 19 with at least one; for people at the recorded pace: --pace recorded) "
+        "at ttft_s.p90<3; "
         "next limit KV capacity; try --kv-cache-dtype fp8."
     )
 
@@ -80,20 +81,28 @@ def test_the_sentence():
 def test_the_sentence_says_what_its_lever_costs():
     known = cap.Capacity(
         agents=18, low=18, high=18, limit="KV capacity", lever="--kv-cache-dtype fp8", lever_note="slower (+15%)",
-        points=[], people=None, slo="ttft_s.p90<3", capped=False, pace="busy", emulated=True, evidence=None, notes=(),
+        points=[], slo="ttft_s.p90<3", capped=False, pace="busy", emulated=True, evidence=None, notes=(),
         runs="r",
     )  # fmt: skip
     assert cap.sentence(known).endswith("; try --kv-cache-dtype fp8 (slower (+15%)).")
 
 
-def test_people_are_agents_at_the_recorded_pace():
-    traces = load(["library:small"]).traces
-    assert cap.people(traces, 10, "recorded") is None
-    busy = cap.people(traces, 10, "busy")
-    assert busy is not None
-    assert busy > 10
-    assert (cap.people(traces, 10, "typical") or 0) < busy
-    assert cap.people(load(["shape:5x5"]).traces, 10, "busy") is None
+@pytest.mark.parametrize(
+    ("pace", "says"),
+    [
+        ("busy", "18 busy agents (for people at the recorded pace: --pace recorded) at"),
+        ("typical", "18 typical agents (for people at the recorded pace: --pace recorded) at"),
+        ("recorded", "18 agents at"),
+        ("none", "18 agents at"),
+    ],
+)
+def test_busy_agents_are_no_number_of_people_and_it_says_how_to_ask_for_these(pace, says):
+    known = cap.Capacity(
+        agents=18, low=18, high=18, limit=None, lever=None, points=[], slo="ttft_s.p90<3", capped=False, pace=pace,
+        emulated=False, evidence=None, notes=(), runs="r",
+    )  # fmt: skip
+    assert cap.sentence(known).startswith(says)
+    assert "people" not in json.loads(printed(known, as_json=True))
 
 
 def test_its_help_speaks_of_the_search_and_not_of_one_run():
@@ -185,7 +194,7 @@ class StandIn:
 def answered(tmp_path: Path, runner: StandIn, *, duration_s: float | None = None) -> cap.Capacity:
     readings = cap.Readings(runner, Step(name="engine", command="x"), tmp_path, 0, lambda _: None)
     edge = asyncio.run(cap.find(readings, first=4, most=64, repeats=1, resolution=0.0))
-    return cap.answer(edge, (), slo="ttft_s.p90<3", pace="none", emulated=False, folder=tmp_path, duration_s=duration_s)
+    return cap.answer(edge, slo="ttft_s.p90<3", pace="none", emulated=False, folder=tmp_path, duration_s=duration_s)
 
 
 def test_where_the_client_gives_out_first_the_engine_may_carry_more(tmp_path, made):

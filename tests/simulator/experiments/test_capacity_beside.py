@@ -224,7 +224,7 @@ def beside(tmp_path: Path, machine: Machine, *names: str) -> cap.Capacity:
 
 def asking(tmp_path: Path, machine: Machine) -> Beside:
     config = config_of(["--shape", "10x2", "--slo", "ttft_s.p90<3"])
-    question = Question(workload=config, traces=(), most=64, repeats=3, resolution=0.0)
+    question = Question(workload=config, most=64, repeats=3, resolution=0.0)
     return Beside(question, tmp_path, lambda _: machine, lambda _: None, first=8)
 
 

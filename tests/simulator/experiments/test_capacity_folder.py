@@ -24,7 +24,7 @@ POINT = {
     "runs": 3, "met": 3, "valid": 2, "not_valid": False,
 }  # fmt: skip
 FOUND = cap.Capacity(
-    agents=12, low=12, high=15, limit="KV capacity", lever="--kv-cache-dtype fp8", points=[POINT], people=46,
+    agents=12, low=12, high=15, limit="KV capacity", lever="--kv-cache-dtype fp8", points=[POINT],
     slo="ttft_s.p90<3", capped=False, pace="busy", emulated=True, emulation="times +-20%", evidence="at 13 agents: full",
     notes=("8 of 15 runs are NOT VALID",), not_valid=8, beyond="agents-0013-seed-0", runs="runs/elsewhere",
 )  # fmt: skip
@@ -59,7 +59,7 @@ def test_report_prints_the_answer_again_wherever_the_folder_lies(folder):
     ran = CliRunner().invoke(report, [str(moved)])
     assert ran.exit_code == 0
     assert ran.output == printed(FOUND).replace("runs/elsewhere", str(moved))
-    assert ran.output.startswith("12 busy agents (about 46 people at the recorded pace; 12 to 15 by seed)")
+    assert ran.output.startswith("12 busy agents (12 with every seed, 15 with at least one; for people at the recorded pace: --pace recorded)")
     assert "      12    3 of 3    2 of 3         96.4%        331    73.5%\n" in ran.output
     assert [path.name for path in moved.iterdir() if path.suffix == ".html"] == []
     assert json.loads((moved / "answer.json").read_text())["limit"] == "KV capacity"

@@ -78,7 +78,7 @@ def test_what_takes_the_verdict_away(made):
 def shown(*rows: Configuration) -> str:
     return printed(
         cap.Capacity(
-            agents=12, low=11, high=13, limit="KV capacity", lever="--kv-cache-dtype fp8", points=[], people=None,
+            agents=12, low=11, high=13, limit="KV capacity", lever="--kv-cache-dtype fp8", points=[],
             slo="ttft_s.p90<3", capped=False, pace="busy", emulated=False, evidence=None, notes=("n",), runs="r",
             configurations=rows,
         )
@@ -94,7 +94,10 @@ def test_the_table_says_what_each_carries_what_stops_it_and_what_that_is_worth()
     same = Configuration(name="auto", command="x", target=None, same_as="16 bit")
     dead = Configuration(name="more", command="x", target=None, failed="no such flag")
     lines = shown(base, other, same, dead).splitlines()
-    assert lines[0].startswith("16 bit: 12 busy agents (11 to 13 by seed) at ttft_s.p90<3; next limit KV capacity")
+    assert lines[0].startswith(
+        "16 bit: 12 busy agents (11 with every seed, 13 with at least one; for people at the recorded pace: "
+        "--pace recorded) at ttft_s.p90<3; next limit KV capacity"
+    )
     at = lines.index(next(line for line in lines if line.startswith("configuration")))
     assert [" ".join(line.split()) for line in lines[at + 1 : at + 8]] == [
         "16 bit 12 11 to 13 331 73.5% KV capacity",
