@@ -34,7 +34,7 @@ CAUSES: dict[str, str] = {
     "rounding": "rounding to blocks and to planned counts",
     "still_computing": "the same beginning was being computed",
     "preempted": "the engine was preempting requests",
-    "not_kept": "not kept, though there was room",
+    "not_kept": "not kept by the engine",
     "evicted_in_queue": "evicted while it waited in the engine's queue",
     "evicted": "evicted since",
     "expired": "unused for more than 5 minutes, as providers let a prefix go",
@@ -44,8 +44,9 @@ CAUSES: dict[str, str] = {
 ACCURACY = 0.01
 """On routes with a template the tokens of a beginning are planned, not counted; a smaller share says nothing."""
 ROOM = 0.5
-"""Of the KV cache: with less used since the prefix was, that did not have to make room. Models that keep several kinds
-of state fill it sooner than their tokens say, hence so little."""
+"""Of the KV cache: with less used since, nothing had to go. Several kinds of state fill it sooner than tokens say."""
+FULL = 0.9
+"""Of the KV cache: with as much used since, something had to. In between nothing tells."""
 MOMENT_NS = 50_000_000
 """Too short for an engine to compute a prompt that others have to make room for."""
 
@@ -289,17 +290,21 @@ class _Reader:
         """When the last call of each session's thread ended, ns."""
         self._first: dict[tuple[str, int], int] = {}
         """When it had its first token."""
+        self._kept: dict[tuple[str, int], int] = {}
+        """Tokens of its prompt."""
 
     def learn(self, unit: int, exact: bool, kv_tokens: int | None) -> None:
         self.unit, self.exact = unit, exact
         self._room = -1.0 if kv_tokens is None else ROOM * kv_tokens
         """Tokens that can be used before the first must go; -1 where that is not known."""
+        self._full = -1.0 if kv_tokens is None else FULL * kv_tokens
 
     def forget(self, session: str) -> None:
         """Of a session that is over nothing more is asked."""
         for key in [key for key in self._ended if key[0] == session]:
             del self._ended[key]
             self._first.pop(key, None)
+            self._kept.pop(key, None)
 
     def call(self, end: CallEnd) -> CallCache:
         prompt, cached = end.prompt_tokens or 0, min(end.cached_tokens or 0, end.prompt_tokens or 0)
@@ -315,6 +320,7 @@ class _Reader:
         cause = self._cause(end, missed, last) if missed else None
         self._ended[end.session, end.thread] = ended_ns(end)
         self._first[end.session, end.thread] = end.t_first if end.t_first is not None else ended_ns(end)
+        self._kept[end.session, end.thread] = prompt
         return CallCache(
             session=end.session,
             trace=self.traces.get(end.session, ""),
@@ -359,11 +365,16 @@ class _Reader:
             return "expired" if last is not None and sent - last > RETENTION_S * NS else "unknown"
         if self._by.preemptions.between(last if last is not None else sent, ended_ns(end)):
             return "preempted"
-        if self._room > self._computed:
+        if self._room > self._computed or self._is_tail(end):
             return "not_kept"
         if last is None and self._room >= 0:
             return "unknown"
         return self._gone(end, sent, last)
+
+    def _is_tail(self, end: CallEnd) -> bool:
+        """Whether just the answer to the thread's last prompt is missing: windows and states stay where prompts end."""
+        kept, cached = self._kept.get((end.session, end.thread)), end.cached_tokens or 0
+        return kept is not None and 0 < cached <= kept <= cached + 2 * self.unit
 
     def _is_computed(self, end: CallEnd, sent: int) -> bool:
         """Whether a prompt with this beginning was under way: of a first call any, else the thread's own."""
@@ -379,8 +390,11 @@ class _Reader:
         if end.queued_s is not None:
             looked_up = min(first, sent + round((end.queued_s + front_s(end)) * NS))
         thread = end.session, end.thread
-        if not self._by.touched.over(self._room, last or 0, looked_up, thread, end.prompt_tokens or 0):
+        since = last or 0, looked_up, thread, end.prompt_tokens or 0
+        if not self._by.touched.over(self._room, *since):
             return "not_kept" if self._room >= 0 else "unknown"
+        if self._full >= 0 and not self._by.touched.over(self._full, *since):
+            return "unknown"
         gap = sent if last is None else max(0, sent - last)
         waited = 0 if end.queued_s is None else looked_up - sent
         return "evicted_in_queue" if gap < max(waited, MOMENT_NS) else "evicted"

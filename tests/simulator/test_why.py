@@ -145,7 +145,7 @@ def run(tmp_path, trace_file):
     trace = dated()
     writer = RunWriter.create(tmp_path / "run", "r1", no_text=True)
     entry = {"id": "planted", "path": str(trace_file), "fingerprint": fingerprint(trace), "calls": 3}
-    writer.write_run({"traces": [entry], "engine": {"block_size": 16, "kv_tokens": 1000}})
+    writer.write_run({"traces": [entry], "engine": {"block_size": 16, "kv_tokens": 700}})
     writer.emit(
         SessionStart(t=0, agent=0, session="s0", trace="planted", title="", copy=0, calls_total=3, turns_total=3)
     )

@@ -1,5 +1,7 @@
 """The four sources of prompt tokens, and why the cache missed, from made-up events."""
 
+import pytest
+
 from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
 from windtunnel.simulator.results.bottleneck import LOST
 from windtunnel.simulator.results.misses import CAUSES, OFF_CALLS, SHORT, Live, in_short, provided, read, said
@@ -49,14 +51,23 @@ def test_each_token_is_counted_once():
 
 def test_an_eviction_tells_the_gap_since_the_thread_s_last_call():
     events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 992, 992), ended(2, 33.5, 1400, 512, 1184)]
-    last = read(events, 16, {}, kv_tokens=2000).calls[-1]
+    last = read(events, 16, {}, kv_tokens=1500).calls[-1]
     assert (last.cause, last.gap_s, last.missed) == ("evicted", 30.5, 672)
 
 
 def test_nothing_was_evicted_while_there_was_room():
-    events = [session(), ended(0, 0, 1000, 0, 0, completion_tokens=400), ended(1, 33, 1500, 992, 1392)]
-    causes = [read(events, 16, {}, kv_tokens=holds).calls[-1].cause for holds in (100_000, 3_000, 2_900, None)]
-    assert causes == ["not_kept", "not_kept", "evicted", "unknown"]
+    events = [session(), ended(0, 0, 1000, 0, 0, completion_tokens=400), ended(1, 33, 1500, 512, 1392)]
+    room = (100_000, 3_000, 2_900, 1_700, 1_600, None)
+    causes = [read(events, 16, {}, kv_tokens=holds).calls[-1].cause for holds in room]
+    assert causes == ["not_kept", "not_kept", "unknown", "unknown", "evicted", "unknown"]
+
+
+@pytest.mark.parametrize("holds", [100_000, 1_600, None])
+def test_an_answer_that_stayed_nowhere_was_not_evicted_however_full_the_cache(holds):
+    """Windows stay where prompts end: after the thread's last one its answer is missing, and nothing else."""
+    for cached in (992, 976):
+        events = [session(), ended(0, 0, 1000, 0, 0, completion_tokens=400), ended(1, 33, 1500, cached, 1392)]
+        assert read(events, 16, {}, kv_tokens=holds).calls[-1].cause == "not_kept"
 
 
 def test_what_was_used_since_the_thread_s_last_call_decides_and_not_what_was_computed_before():
@@ -65,10 +76,10 @@ def test_what_was_used_since_the_thread_s_last_call_decides_and_not_what_was_com
     mine = [ended(0, 600, 1000, 0, 0), ended(1, 602, 1200, 160, 992)]
     assert read([*before, *mine], 16, {}, kv_tokens=100_000).calls[-1].cause == "not_kept"
     others = [ended(0, 601.1, 20_000, 0, 0, session=f"new{i}", took=0.5) for i in range(3)]
-    assert read([*before, *others, *mine], 16, {}, kv_tokens=100_000).calls[-1].cause == "evicted"
-    assert read([*before, *others[:2], *mine], 16, {}, kv_tokens=100_000).calls[-1].cause == "not_kept"
+    for served, cause in ((3, "evicted"), (2, "unknown"), (1, "not_kept")):
+        assert read([*before, *others[:served], *mine], 16, {}, kv_tokens=65_000).calls[-1].cause == cause
     later = [ended(0, 603.2, 20_000, 0, 0, session=f"new{i}", took=0.5) for i in range(3)]
-    assert read([*before, *later, *mine], 16, {}, kv_tokens=100_000).calls[-4].cause == "not_kept"
+    assert read([*before, *later, *mine], 16, {}, kv_tokens=65_000).calls[-4].cause == "not_kept"
 
 
 def test_without_a_gap_it_was_evicted_in_the_queue():
