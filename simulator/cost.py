@@ -23,6 +23,7 @@ from windtunnel.traces.outlet import safe, to_json
 WIDTH = 80
 _NAME = 34
 _COLUMN = 11
+_UNSAID = "; -: no hits are known, so the least is not"
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -84,24 +85,36 @@ def lines(cost: Cost, summary: Summary, *, own: bool) -> list[str]:
         out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
     if not cost.valid:
         out += paper.wrapped(f"{'NOT WHOLE' if recording else 'NOT VALID'}: {', '.join(cost.invalid_reasons)}", "")
-    share = load.cached / load.prompt if load.prompt else 0.0
     could = ""
     if load.cacheable is not None and load.prompt:
         could = f" ({percent(load.cacheable / load.prompt)} possible)"
-    prompt, output = _millions(load.prompt), _millions(load.output)
-    told = f"{prompt} prompt tokens, {percent(share)} cached{could}, {output} output tokens"
+    if load.cached is None:
+        cached = f"cached: unknown{could}"
+    else:
+        cached = f"{percent(load.cached / load.prompt if load.prompt else 0.0)} cached{could}"
+    told = f"{_millions(load.prompt)} prompt tokens, {cached}, {_millions(load.output)} output tokens"
     out += ["", *paper.wrapped(told, "traffic       ", " " * 14)]
     out += _machine(cost)
     out += ["", *_table(cost)]
-    if load.cacheable is not None:
-        told = "as cached: with the hits of this run; endless: with all that an endless cache could have had"
-        out += paper.wrapped(told, "")
+    out += paper.wrapped(_columns(cost), "")
     if any(one.same_model for one in cost.apis):
         out += paper.wrapped("* the model that was served here", "")
     out += paper.wrapped("Others answer differently: this compares what tokens cost, not what they are worth.", "")
     if not own:
         out += paper.wrapped(f"List prices of {cost.prices_as_of}, {cost.prices_source}; --api takes yours.", "")
     return out
+
+
+def _columns(cost: Cost) -> str:
+    """What the sums are made of."""
+    load, endless = cost.traffic, "endless: with all that an endless cache could have had"
+    if load.cached is not None:
+        hits = f"as cached: with the hits of this {'recording' if cost.kind == 'recording' else 'run'}"
+        return f"{hits}; {endless}" if load.cacheable is not None else hits
+    unknown = "the server did not tell what came from its cache"
+    if load.cacheable is not None:
+        return f"{endless}; as cached: unknown, {unknown}"
+    return f"as cached: unknown, {unknown}; endless: unknown too"
 
 
 def _machine(cost: Cost) -> list[str]:
@@ -122,7 +135,8 @@ def _machine(cost: Cost) -> list[str]:
 def _table(cost: Cost) -> list[str]:
     """A row for each API, dearest first."""
     load, priced = cost.traffic, cost.machine is not None and cost.kind != "recording"
-    heads = ["as cached"] + (["endless"] if load.cacheable is not None else []) + ["no cache"]
+    hits, most = load.cached is not None, load.cacheable is not None
+    heads = ["as cached"] * hits + ["endless"] * most + ["no cache"]
     last = ["pays from"] if priced else []
     what = "$ for the same tokens" if cost.kind == "recording" else "$ an hour for the same tokens"
     out = [
@@ -133,13 +147,13 @@ def _table(cost: Cost) -> list[str]:
         kept = "-" if price.cached is None else f"{price.cached:g}"
         told = f" {price.input:g}/{kept}/{price.output:g}"
         name = f"{'*' if one.same_model else ''}{price.name}"[: _NAME - 1 - len(told)] + told
-        sums = [one.as_cached_here, *([] if one.all_that_can_be is None else [one.all_that_can_be]), one.nothing_cached]
-        line = f"{name:<{_NAME}}" + "".join(f"{_money(value):>{_COLUMN}}" for value in sums)
+        sums = [one.as_cached_here] * hits + [one.all_that_can_be] * most + [one.nothing_cached]
+        line = f"{name:<{_NAME}}" + "".join(f"{_money(value):>{_COLUMN}}" for value in sums if value is not None)
         out.append(line + (f"{_share(one.pays_from):>11}" if priced else ""))
     if priced:
         out += Paper(WIDTH).wrapped(
             "pays from: so many of its hours must the machine carry this load to cost no more than the least of these; "
-            "no: not even always",
+            "no: not even always" + (_UNSAID if any(one.pays_from is None for one in cost.apis) else ""),
             "",
         )
     return out

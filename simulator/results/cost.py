@@ -36,10 +36,14 @@ class Price(Struct, frozen=True, kw_only=True):
     note: str | None = None
 
     def of(self, prompt: float, cached: float, output: float) -> float:
-        """$ for so many tokens, `cached` of the prompt's from the cache."""
+        """$ for so many tokens with its cache in use: `cached` of the prompt's from it, the rest written to it."""
         kept = self.input if self.cached is None else self.cached
         fresh = self.input * (self.write if self.cached is not None else 1.0)
         return ((prompt - cached) * fresh + cached * kept + output * self.output) / MILLION
+
+    def uncached(self, prompt: float, output: float) -> float:
+        """$ without its cache: nothing is read from it, nor written to it."""
+        return (prompt * self.input + output * self.output) / MILLION
 
 
 class Prices(Struct, frozen=True):
@@ -52,8 +56,8 @@ class Traffic(Struct, frozen=True):
     """Tokens of an hour like the run's window; of a recording: all of its tokens."""
 
     prompt: float
-    cached: float
-    """Of these, from the engine's cache."""
+    cached: float | None
+    """Of these, from the engine's cache; None: the server did not tell."""
     cacheable: float | None
     """What an endless cache would have had of them."""
     output: float
@@ -67,16 +71,19 @@ class AtApi(Struct, frozen=True, kw_only=True):
 
     price: Price
     same_model: bool
-    as_cached_here: float
+    as_cached_here: float | None
+    """None: what came from the cache is unknown, and would count."""
     all_that_can_be: float | None
     nothing_cached: float
     pays_from: float | None
     """Share of its hours that the machine must carry this load to be no dearer than the least of these; None without
-    its price."""
+    its price, and where no hits are known."""
 
     @property
-    def least(self) -> float:
-        return self.as_cached_here if self.all_that_can_be is None else min(self.as_cached_here, self.all_that_can_be)
+    def least(self) -> float | None:
+        """None where neither what was cached is known, nor what could be."""
+        known = [price for price in (self.as_cached_here, self.all_that_can_be) if price is not None]
+        return min(self.nothing_cached, *known) if known else None
 
 
 def shipped() -> Prices:
@@ -136,14 +143,17 @@ def traffic(summary: Summary) -> Traffic:
         prompt, output = summary.prompt_tokens, summary.output_tokens
         if prompt is None or output is None:
             raise UsageError(f"{summary.run_dir}: the recording holds no token counts, so it has no price")
-        return Traffic(prompt, summary.cached_tokens or 0, None, output, None, summary.agents)
+        cached, known = summary.cached_tokens, summary.cache_known_prompt_tokens
+        if cached is not None and known:
+            cached = cached * prompt / known
+        return Traffic(prompt, cached, None, output, None, summary.agents)
     if not summary.window_s or summary.prompt_tokens_per_s is None or summary.output_tokens_per_s is None:
         raise UsageError(f"{summary.run_dir} has no measured window with token counts, so no hour of it can be priced")
     prompt_h = summary.prompt_tokens_per_s * HOUR_S
-    possible = summary.expected_cache_hit_ratio
+    hit, possible = summary.cache_hit_ratio, summary.expected_cache_hit_ratio
     return Traffic(
         prompt_h,
-        prompt_h * (summary.cache_hit_ratio or 0.0),
+        None if hit is None else prompt_h * hit,
         None if possible is None else prompt_h * min(possible, 1.0),
         summary.output_tokens_per_s * HOUR_S,
         summary.session_equivalents_per_hour,
@@ -156,16 +166,20 @@ def at_apis(load: Traffic, prices: Sequence[Price], model: str | None, hour: flo
     mine = None if model is None else model.rstrip("/").rpartition("/")[2].lower()
     found = []
     for price in prices:
-        here = price.of(load.prompt, load.cached, load.output)
-        most = None if load.cacheable is None else price.of(load.prompt, max(load.cacheable, load.cached), load.output)
+        none = price.uncached(load.prompt, load.output)
+        cached = 0.0 if price.cached is None else load.cached
+        here = None if cached is None else price.of(load.prompt, cached, load.output)
+        most = None
+        if load.cacheable is not None:
+            most = price.of(load.prompt, max(load.cacheable, load.cached or 0.0), load.output)
         one = AtApi(
             price=price,
             same_model=mine in price.same,
             as_cached_here=here,
             all_that_can_be=most,
-            nothing_cached=price.of(load.prompt, 0.0, load.output),
+            nothing_cached=none,
             pays_from=None,
         )
         share = None if hour is None or not one.least else hour / one.least
         found.append(msgspec.structs.replace(one, pays_from=share))
-    return sorted(found, key=lambda one: -one.as_cached_here)
+    return sorted(found, key=lambda one: -one.nothing_cached if load.cached is None else -(one.as_cached_here or 0.0))

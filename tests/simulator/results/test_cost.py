@@ -32,6 +32,78 @@ def test_the_machine_pays_from_a_share_of_its_hours():
     assert unpriced.pays_from is None
 
 
+def test_without_a_cache_nothing_is_written_to_one():
+    writes = Price(name="writes", input=2.0, cached=0.2, output=10.0, write=1.25)
+    (one,) = at_apis(LOAD, [writes], None, 12.0)
+    assert one.nothing_cached == pytest.approx(100 * 2 + 10)
+    assert one.as_cached_here == pytest.approx(10 * 2.5 + 90 * 0.2 + 10)
+    cold = Traffic(prompt=100e6, cached=0.0, cacheable=0.0, output=1e6, sessions=10.0, agents=8)
+    (one,) = at_apis(cold, [writes], None, 21.0)
+    assert one.as_cached_here == pytest.approx(100 * 2.5 + 10), "its cache was in use, and kept nothing in time"
+    assert one.pays_from == pytest.approx(21 / 210), "the least is no cache"
+
+
+def test_unknown_hits_are_no_zero():
+    flat = Price(name="flat", input=1.0, output=10.0)
+    load = Traffic(prompt=100e6, cached=None, cacheable=95e6, output=1e6, sessions=10.0, agents=8)
+    dear, cheap = at_apis(load, [flat, PLAIN], None, 12.0)
+    assert (dear.price, dear.as_cached_here) == (PLAIN, None)
+    assert dear.all_that_can_be == pytest.approx(39)
+    assert dear.pays_from == pytest.approx(12 / 39)
+    assert cheap.as_cached_here == pytest.approx(110), "whatever was cached, it costs the same"
+    blind = Traffic(prompt=100e6, cached=None, cacheable=None, output=1e6, sessions=10.0, agents=8)
+    dear, cheap = at_apis(blind, [flat, PLAIN], None, 12.0)
+    assert (dear.as_cached_here, dear.all_that_can_be, dear.pays_from) == (None, None, None)
+    assert dear.nothing_cached == pytest.approx(210)
+    assert cheap.pays_from == pytest.approx(12 / 110)
+
+
+def _told(folder, *options):
+    result = CliRunner().invoke(cli, ["cost", str(folder), "--gpu-hour", "2", *options])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def _stored(tmp_path, **changed):
+    """The golden run with these fields changed in its events, without a summary; what was its summary."""
+    events = []
+    for line in (GOLDEN / "events.jsonl").read_text().splitlines():
+        event = json.loads(line)
+        events.append(json.dumps(event | {name: value for name, value in changed.items() if name in event}))
+    (tmp_path / "events.jsonl").write_text("\n".join(events) + "\n")
+    (tmp_path / "run.json").write_bytes((GOLDEN / "run.json").read_bytes())
+    return json.loads((GOLDEN / "summary.json").read_bytes())
+
+
+def test_a_run_whose_server_does_not_tell_its_cache(tmp_path):
+    summary = _stored(tmp_path, cached_tokens=None)
+    told = json.loads(_told(tmp_path, "--json", "--api", "mine=1/0.1/5"))
+    assert told["traffic"]["cached"] is None
+    assert told["traffic"]["cacheable"] == pytest.approx(
+        told["traffic"]["prompt"] * summary["expected_cache_hit_ratio"], rel=1e-6
+    )
+    (one,) = told["apis"]
+    assert one["as_cached_here"] is None
+    assert one["pays_from"] == pytest.approx(2 / one["all_that_can_be"])
+    text = " ".join(_told(tmp_path).split())
+    assert "prompt tokens, cached: unknown (" in text
+    assert "as cached: unknown, the server did not tell what came from its cache" in text
+    assert "as cached endless no cache" not in text
+
+
+def test_where_nothing_is_known_of_the_cache_only_its_absence_has_a_price(tmp_path):
+    _stored(tmp_path, cached_tokens=None, expected_cached_tokens=None)
+    told = json.loads(_told(tmp_path, "--json", "--api", "mine=1/0.1/5"))
+    assert (told["traffic"]["cached"], told["traffic"]["cacheable"]) == (None, None)
+    (one,) = told["apis"]
+    assert (one["as_cached_here"], one["all_that_can_be"], one["pays_from"]) == (None, None, None)
+    text = _told(tmp_path, "--api", "mine=1/0.1/5")
+    row = next(line for line in text.splitlines() if line.startswith("mine"))
+    assert len(row.split()) == 4
+    assert row.endswith(" -")
+    assert "endless: unknown too" in " ".join(text.split())
+
+
 def test_the_same_model_is_known_by_its_name():
     found = {one.price.name: one.same_model for one in at_apis(LOAD, shipped().api, "openai/gpt-oss-120b", None)}
     assert found["gpt-oss-120b"]
