@@ -143,9 +143,8 @@ def traffic(summary: Summary) -> Traffic:
         prompt, output = summary.prompt_tokens, summary.output_tokens
         if prompt is None or output is None:
             raise UsageError(f"{summary.run_dir}: the recording holds no token counts, so it has no price")
-        cached, known = summary.cached_tokens, summary.cache_known_prompt_tokens
-        if cached is not None and known:
-            cached = cached * prompt / known
+        told, known = summary.cached_tokens, summary.cache_known_prompt_tokens
+        cached = told * prompt / known if told is not None and known else told
         return Traffic(prompt, cached, None, output, None, summary.agents)
     if not summary.window_s or summary.prompt_tokens_per_s is None or summary.output_tokens_per_s is None:
         raise UsageError(f"{summary.run_dir} has no measured window with token counts, so no hour of it can be priced")

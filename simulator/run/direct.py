@@ -8,7 +8,7 @@ virtual clock's time: between two of the client's timers they are computed in on
 import asyncio
 from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import cast
+from typing import NamedTuple, cast
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.clock import Cancellable, VirtualClock
@@ -28,12 +28,21 @@ FAR = 1 << 62
 """ns; no run lasts so long."""
 
 
+class Tells(NamedTuple):
+    """What the engine's flags let it say beside a usage."""
+
+    cached: bool = True
+    queue: bool = True
+    """And how long a call prefilled."""
+
+
 class Stream:
     """One request from its sending to its end; fits `reading.Live`."""
 
     __slots__ = (
         "_core",
         "_keep_text",
+        "_tells",
         "done",
         "prompt_counted",
         "raw",
@@ -43,9 +52,10 @@ class Stream:
         "wanted",
     )
 
-    def __init__(self, raw: RawStream, core: Core, *, keep_text: bool) -> None:
+    def __init__(self, raw: RawStream, core: Core, tells: Tells, *, keep_text: bool) -> None:
         self.raw = raw
         self._core = core
+        self._tells = tells
         self.request: Request | None = None
         self.script: Words | Unread | None = None
         self.wanted: Wanted | None = None
@@ -84,6 +94,7 @@ class Stream:
         usage = options is not None and bool(options.include_usage)
         growing = usage and options is not None and bool(options.continuous_usage_stats)
         ids = bool(ask.return_token_ids)
+        scheduled = request.scheduled_at if self._tells.queue else None
         told = (usage and ended) or (growing and tokens > 0)
         counted_by: CountedBy = "chunks"
         if tokens:
@@ -95,11 +106,11 @@ class Stream:
             t_first_visible=None if visible is None or visible >= tokens else times[_chunk_of(visible, counts)],
             t_last=times[-1] if times else None,
             prompt_tokens=request.prompt_tokens if told else None,
-            cached_tokens=(request.hit or 0) if usage and ended else None,
+            cached_tokens=(request.hit or 0) if usage and ended and self._tells.cached else None,
             completion_tokens=tokens if told or (ids and tokens) else None,
             usage_reported=told,
-            queued_s=None if request.scheduled_at is None else (request.scheduled_at - request.queued_at) / 1e9,
-            prefilled_s=None if request.scheduled_at is None or not times else (times[0] - request.scheduled_at) / 1e9,
+            queued_s=None if scheduled is None else (scheduled - request.queued_at) / 1e9,
+            prefilled_s=None if scheduled is None or not times else (times[0] - scheduled) / 1e9,
             finish=request.finished if ended else None,
             text=spoken.text(tokens) if spoken is not None and self._keep_text else "",
             token_ids=cast("Sequence[int]", self.script.first(tokens)) if ids and self.script is not None else (),
@@ -132,8 +143,10 @@ class Direct:
         *,
         keep_text: bool,
         front: Callable[[int], int] = lambda _: 0,
+        tells: Tells = Tells(),  # noqa: B008 -- it cannot change
     ) -> None:
         """`front`: ns that a prompt of so many tokens takes on its way to the scheduler."""
+        self._tells = tells
         self.core = core
         self._bodies = bodies
         self._speech = speech
@@ -168,7 +181,7 @@ class Direct:
         if on_start is not None:
             on_start(raw)
         raw.t_write = raw.t_sent = now
-        stream = self._open.get(request_id) or Stream(raw, self.core, keep_text=False)
+        stream = self._open.get(request_id) or Stream(raw, self.core, self._tells, keep_text=False)
         try:
             request = self._request(path, parts, stream, now)
         except Refusal as refusal:
@@ -245,7 +258,7 @@ class Direct:
     # What the driver uses: Readings.
 
     def open(self, raw: RawStream) -> Stream:
-        stream = self._open[raw.request_id] = Stream(raw, self.core, keep_text=self._keep_text)
+        stream = self._open[raw.request_id] = Stream(raw, self.core, self._tells, keep_text=self._keep_text)
         return stream
 
     async def finish(self, raw: RawStream) -> Parsed:

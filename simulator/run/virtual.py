@@ -38,7 +38,7 @@ from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run import samplers
 from windtunnel.simulator.run.bodies import Bodies
 from windtunnel.simulator.run.config import RunConfig
-from windtunnel.simulator.run.direct import Direct
+from windtunnel.simulator.run.direct import Direct, Tells
 from windtunnel.simulator.run.door import ROOT, Door
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.estimate import estimate
@@ -166,6 +166,7 @@ class VirtualRun:
                 self._clock,
                 keep_text=config.keeps_text,
                 front=settings.front_ns,
+                tells=Tells(cached=settings.prompt_details, queue=settings.call_metrics),
             )
             driver = Driver(
                 config=config,

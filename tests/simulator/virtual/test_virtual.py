@@ -96,6 +96,21 @@ def test_text_that_nobody_keeps_changes_nothing_that_is_counted(virtually):
     assert kept.events(ev.EngineSample) == left.events(ev.EngineSample)
 
 
+@pytest.mark.parametrize("api", ["tokens", "chat"])
+def test_an_emulator_that_is_told_to_say_less_says_less(virtually, api):
+    flags = " --no-enable-prompt-tokens-details --no-enable-per-request-metrics"
+    dials = {"agents": 3, "sessions": 4, "api": api}
+    full, bare = (virtually(*busy(), engine=SMALL + more, **dials) for more in ("", flags))
+    assert len(full.calls) == len(bare.calls) > 20
+    for said, unsaid in zip(full.calls, bare.calls, strict=True):
+        differing = {name for name in said.__struct_fields__ if getattr(said, name) != getattr(unsaid, name)}
+        assert differing == {"cached_tokens", "queued_s", "prefilled_s"}
+        assert (unsaid.cached_tokens, unsaid.queued_s, unsaid.prefilled_s) == (None, None, None)
+    assert all(call.prompt_tokens and call.completion_tokens for call in bare.calls)
+    assert full.summary.cache_hit_ratio > 0.5
+    assert (bare.summary.cached_tokens, bare.summary.cache_hit_ratio) == (None, None)
+
+
 def test_the_summary_can_be_computed_again(virtually):
     done = virtually(*busy(), duration_s=10.0)
     assert msgspec.structs.replace(recompute(done.path), run_dir=str(done.path)) == done.summary
