@@ -13,7 +13,8 @@ from windtunnel.simulator.cli_options import run_options
 OWN_WORDS = {
     "agents": "Where the search begins.",
     "seed": "First of the --repeats seeds: order of sessions and start points.",
-    "duration": "Length of each run's measured window, after warm-up (default 300).",
+    "duration": "Length of each run's measured window, after warm-up (default 1200 on the emulator alone, else 300).",
+    "warmup": "Calls per agent (default 2), or seconds (300s where waits have no cap), before the window opens.",
     "sessions": "Each run starts K sessions, then drains.",
     "calls": "Each run starts K calls, then drains.",
     "engine": 'What carries them: "vllm serve MODEL --port {port}", "emulator --gpu H100 ..." (default: emulator). '

@@ -69,6 +69,10 @@ class Capacity(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     not_valid: int = 0
     """Runs that are not valid, of all that were made."""
+    not_steady: int = 0
+    """Of `deciding`: those that were still rising or falling, so that the answer may be too high."""
+    deciding: int = 0
+    """Runs that met the level from `low` agents on."""
     beyond: str | None = None
     """Name of the run in `runs` that the limit is read from."""
     runs: str
@@ -206,6 +210,8 @@ def sentence(found: Capacity) -> str:
     inside = []
     if found.low != found.agents or found.high != found.agents:
         inside.append(f"{found.low:,} with every seed, {found.high:,} with at least one")
+    if found.not_steady:
+        inside.append(unsteady(found.not_steady, found.deciding))
     if pace:
         inside.append(PEOPLE)
     text += f" ({'; '.join(inside)})" if inside else ""
@@ -215,6 +221,11 @@ def sentence(found: Capacity) -> str:
     if found.lever:
         text += f"; try {found.lever}" + (f" ({found.lever_note})" if found.lever_note else "")
     return text[0].upper() + text[1:] + "."
+
+
+def unsteady(rising: int, about: int) -> str:
+    """What stands beside a number of agents that may not last."""
+    return f"not steady: may be too high, by {rising} of {count(about, 'deciding run')}"
 
 
 def beyond(edge: Edge) -> Diagnosis | None:
@@ -250,6 +261,7 @@ def answer(
         notes.append(f"from {count(least, 'agent')} on the client was the bottleneck: those runs are not valid")
     notes += _not_valid(edge, duration_s)
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
+    rising, about = steadiness(edge)
     late = any(reading.agents == after and not reading.met for reading in lag)
     return Capacity(
         agents=edge.agents,
@@ -268,6 +280,8 @@ def answer(
         beyond=None if stops is None else Path(stops.run_dir).name,
         notes=tuple(notes),
         not_valid=sum(bool(reading.reasons) for reading in edge.readings),
+        not_steady=rising,
+        deciding=about,
         runs=str(folder),
     )
 

@@ -5,7 +5,7 @@ several configurations were asked, or levers tried, these beside each other.
 import textwrap
 from typing import Any
 
-from windtunnel.simulator.experiments.capacity import Capacity, sentence
+from windtunnel.simulator.experiments.capacity import Capacity, sentence, unsteady
 from windtunnel.simulator.experiments.carried import LOSSY, Configuration, Versus
 from windtunnel.traces.outlet import to_json
 
@@ -19,10 +19,10 @@ VERDICTS = {
     "no_verdict": "no verdict",
 }
 BY_SEED = (
-    "low to high: what all seeds carry to the most that any carries, on the same sessions with the same seeds; carries "
-    "more, or fewer: the two ranges have nothing in common"
+    "low to high: what all seeds carry to the most that any carries, on the same sessions with the same seeds; "
+    "longer runs are no part of it; carries more, or fewer: the two ranges have nothing in common"
 )
-UNSTEADY = "its runs had not become steady: in longer ones it may carry fewer"
+NOT_STEADY = "not steady: may be too high"
 BARS = "ratios hold between emulated searches; how far the emulator itself may be off stands above"
 
 
@@ -78,7 +78,11 @@ def tried(found: Capacity, row: Configuration) -> str:
     first = next(one for one in found.configurations if one.folder == ".")
     agents = "agent" if row.agents == 1 else "agents"
     said = [f"{_range(first)} -> {_range(row)} {agents} {row.name}: {versus(row.versus_first)}"]
-    return "; ".join([*said, *_first_of_all(row), *([UNSTEADY] if row.unsteady else [])])
+    return "; ".join([*said, *_first_of_all(row), *([_unsteady(row)] if row.unsteady else [])])
+
+
+def _unsteady(row: Configuration) -> str:
+    return unsteady(row.not_steady, row.deciding) if row.not_steady else NOT_STEADY
 
 
 def _first_of_all(row: Configuration) -> list[str]:
@@ -120,7 +124,7 @@ def _configuration(row: Configuration) -> list[str]:
     limit = row.limit or ("none up to there" if row.capped else "not known")
     lines.append(
         f"{name:<{NAME}}  {agents:>9}  {reach:>14}  {_number(row.output_tokens_per_s):>8}  "
-        f"{_share(row.kv_usage):>6}  {limit}"
+        f"{_share(row.kv_usage):>6}  {limit}{f'; {NOT_STEADY}' if row.unsteady else ''}"
     )
     said = [f"against the first: {versus(row.versus_first)}"] if row.versus_first is not None else []
     said += _first_of_all(row)

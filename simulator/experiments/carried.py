@@ -62,7 +62,10 @@ class Configuration(Struct, frozen=True, kw_only=True):
     assumed: str | None = None
     """On what its number hangs that nobody measured."""
     unsteady: bool = False
-    """Most of the runs that met the level from `low` on were still rising or falling: it may carry fewer."""
+    """Any of the runs that met the level from `low` on was still rising or falling: it may carry fewer."""
+    not_steady: int = 0
+    deciding: int = 0
+    """How many of how many."""
     tried: bool = False
     """By `--try`."""
     failed: str | None = None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.cli_options import to_config
 from windtunnel.simulator.experiments.plan import Step, is_emulated, load, shipped
-from windtunnel.simulator.run.config import RunConfig
+from windtunnel.simulator.run.config import RunConfig, Warmup
 from windtunnel.traces.errors import UsageError
 
 NAMED = re.compile(r"(?P<name>[^\s:=\"'{}](?:(?! -)[^:=\"'{}]){0,59}?)\s*:\s+(?P<command>\S.*)", re.DOTALL)
@@ -25,6 +25,11 @@ FIELDS = {
     "api_key": "headers",
 }
 """Of the workload, by the names of flags that are called otherwise."""
+ENDS = frozenset({"duration", "sessions", "calls"})
+VIRTUAL_DURATION_S = 1200.0
+"""Default window where only the emulator is asked: at five minutes numbers still pass that twenty do not let pass."""
+LONG_WAITS_WARMUP_S = 300.0
+"""Default where a human's wait has no cap: two calls of each agent may lie hours apart there."""
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -68,7 +73,24 @@ def asked(flags: Mapping[str, Any], given: Collection[str], *, default_slo: str)
             raise UsageError(
                 '--virtual asks the emulator in this process: give --engine "emulator ..." or leave it out'
             )
-    return Asked(workload=_plain(config), steps=tuple(steps), out=config.out)
+    what = Asked(workload=_plain(config), steps=tuple(steps), out=config.out)
+    return _with_defaults(what, given)
+
+
+def _with_defaults(what: Asked, said: Collection[str]) -> Asked:
+    """Lengths that a search needs, where the flags in `said` and the file leave them open."""
+    workload = what.workload
+    if ENDS.isdisjoint(said) and all(what.virtual(step) for step in what.steps):
+        workload = replace(workload, duration_s=VIRTUAL_DURATION_S)
+    if "warmup" not in said and _waits_long(workload):
+        workload = replace(workload, warmup=Warmup(calls=None, seconds=LONG_WAITS_WARMUP_S))
+    return replace(what, workload=workload)
+
+
+def _waits_long(config: RunConfig) -> bool:
+    """Whether a wait for a tool or a human is as long as it was recorded, or in proportion to that."""
+    dials = (config.human_time, config.tool_time)
+    return any(config.pace == "recorded" if d is None else d.kind in ("recorded", "scale") for d in dials)
 
 
 def _plain(config: RunConfig) -> RunConfig:
@@ -97,9 +119,10 @@ def _of_file(file: Path, flags: dict[str, Any], given: Collection[str], default_
         fields |= {"duration_s", "sessions", "calls"}  # one end takes the place of another
     changed = {name: getattr(config, name) for name in fields if name in RunConfig.__struct_fields__}
     workload = replace(plan.workload, **changed, slo=config.slo or plan.workload.slo or default_slo)
-    return Asked(
+    what = Asked(
         workload=_plain(workload),
         steps=plan.steps,
         out=config.out,
         in_real_time=not plan.virtual and all(s.command is not None and is_emulated(s.command) for s in plan.steps),
     )
+    return _with_defaults(what, {*plan.said, *given})

@@ -113,6 +113,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     interleaved: bool
     virtual: bool
     metrics: tuple[str, ...]
+    said: frozenset[str] = frozenset()
+    """Names of the workload's flags that stand in the file, with _ for -."""
 
 
 def shipped() -> dict[str, Path]:
@@ -178,6 +180,7 @@ def load(path: Path) -> Plan:
         interleaved=blocks.order == "interleaved",
         virtual=emulated if engine.virtual is None else engine.virtual,
         metrics=tuple(file.metrics),
+        said=frozenset(name.replace("-", "_") for name in file.workload),
     )
     if len(steps) < 2:
         raise UsageError(f"{path} has one configuration, nothing to compare; add [[variants]], [[ladder]] or [grid]")

@@ -282,7 +282,6 @@ class Beside:
 
 def _configuration(searched: Searched, *, most: int, folder: str) -> Configuration:
     step, found = searched.step, searched.found
-    rising, about = cap.steadiness(searched.edge)
     at = next((point for point in found.points if point["agents"] == found.agents), {})
     return Configuration(
         name=step.name,
@@ -302,7 +301,9 @@ def _configuration(searched: Searched, *, most: int, folder: str) -> Configurati
         not_valid=found.not_valid,
         notes=found.notes,
         assumed=sr.ASSUMED if sr.assumed(searched.one) else None,
-        unsteady=2 * rising > about,
+        unsteady=found.not_steady > 0,
+        not_steady=found.not_steady,
+        deciding=found.deciding,
         folder=folder,
     )
 

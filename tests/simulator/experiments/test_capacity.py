@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 import pytest
+from click.core import ParameterSource
 from click.testing import CliRunner
 
 from windtunnel.simulator.cli import run
@@ -17,8 +18,10 @@ from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.backends import Virtual
 from windtunnel.simulator.experiments.capacity_text import printed
+from windtunnel.simulator.experiments.configurations import asked
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.results.summary_model import SloResult, encode_summary
+from windtunnel.simulator.run.config import RunConfig, Warmup
 from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.sources import load
 
@@ -227,6 +230,8 @@ def test_runs_that_never_became_steady_are_told_with_how_long_they_should_be(tmp
         (8, 1, False),
     ]
     text = printed(answer)
+    assert (answer.not_steady, answer.deciding) == (1, 1)
+    assert text.startswith("5 agents (not steady: may be too high, by 1 of 1 deciding run) at ")
     marked = [line.split()[0] for line in text.splitlines() if line.endswith("NOT VALID")]
     assert marked == ["5", "6"]
 
@@ -289,3 +294,50 @@ def test_a_folder_with_runs_of_another_level_is_refused(tmp_path):
         claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<4"]), step)
     with pytest.raises(UsageError, match="another engine, workload or level"):
         claim(tmp_path / "o", config_of([*WORKLOAD, "--slo", "ttft_s.p90<3"]), Step(name="e", command="emulator"))
+
+
+def settled(*words: str, engine: tuple[str, ...] = ("emulator",)) -> RunConfig:
+    """The workload that the command makes of its flags."""
+    context = capacity.make_context("capacity", [*words, *(w for e in engine for w in ("--engine", e))])
+    flags = {key: value for key, value in context.params.items() if key != "as_json"}
+    named = {key for key in flags if context.get_parameter_source(key) is ParameterSource.COMMANDLINE}
+    return asked(flags, named, default_slo=cap.DEFAULT_SLO).workload
+
+
+def test_windows_are_long_where_only_the_emulator_is_asked():
+    vllm = "vllm serve m --port {port}"
+    assert settled("library").duration_s == 1200.0
+    assert settled("library", engine=("emulator", "emulator --gpu H200")).duration_s == 1200.0
+    assert settled("library", "--duration", "5m").duration_s == 300.0
+    assert settled("library", "--sessions", "4").duration_s is None
+    assert settled("library", engine=(vllm,)).duration_s == 300.0
+    assert settled("library", engine=("emulator", vllm)).duration_s == 300.0
+    said = " ".join(CliRunner().invoke(capacity, ["--help"]).output.split())
+    assert "(default 1200 on the emulator alone, else 300)" in said
+
+
+def test_an_experiment_keeps_the_window_that_stands_in_it(tmp_path):
+    file = tmp_path / "e.toml"
+    steps = '[engine]\nname = "a"\ncommand = "emulator"\n[[variants]]\nname = "b"\nset = { "--max-num-seqs" = 9 }\n'
+    for workload, duration_s in (('duration = "5m"', 300.0), ("sessions = 3", None), ("agents = 4", 1200.0)):
+        file.write_text(f"[workload]\n{workload}\n{steps}")
+        assert settled(str(file), engine=()).duration_s == duration_s
+    real = steps.replace("[[variants]]", "virtual = false\n[[variants]]")
+    file.write_text(f"[workload]\nagents = 4\n{real}")
+    assert settled(str(file), engine=()).duration_s == 300.0
+
+
+@pytest.mark.parametrize(
+    ("words", "warmup"),
+    [
+        ([], Warmup(calls=2)),
+        (["--pace", "typical"], Warmup(calls=2)),
+        (["--pace", "recorded"], Warmup(calls=None, seconds=300.0)),
+        (["--human-time", "x2"], Warmup(calls=None, seconds=300.0)),
+        (["--pace", "recorded", "--human-time", "<=10", "--tool-time", "none"], Warmup(calls=2)),
+        (["--pace", "recorded", "--warmup", "3"], Warmup(calls=3)),
+        (["--pace", "recorded", "--warmup", "30s"], Warmup(calls=None, seconds=30.0)),
+    ],
+)
+def test_a_warm_up_does_not_wait_for_humans(words, warmup):
+    assert settled("library", *words).warmup == warmup

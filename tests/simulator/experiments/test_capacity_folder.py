@@ -59,7 +59,9 @@ def test_report_prints_the_answer_again_wherever_the_folder_lies(folder):
     ran = CliRunner().invoke(report, [str(moved)])
     assert ran.exit_code == 0
     assert ran.output == printed(FOUND).replace("runs/elsewhere", str(moved))
-    assert ran.output.startswith("12 busy agents (12 with every seed, 15 with at least one; for people at the recorded pace: --pace recorded)")
+    assert ran.output.startswith(
+        "12 busy agents (12 with every seed, 15 with at least one; for people at the recorded pace: --pace recorded)"
+    )
     assert "      12    3 of 3    2 of 3         96.4%        331    73.5%\n" in ran.output
     assert [path.name for path in moved.iterdir() if path.suffix == ".html"] == []
     assert json.loads((moved / "answer.json").read_text())["limit"] == "KV capacity"

@@ -101,7 +101,7 @@ def test_the_table_says_what_each_carries_what_stops_it_and_what_that_is_worth()
     at = lines.index(next(line for line in lines if line.startswith("configuration")))
     assert [" ".join(line.split()) for line in lines[at + 1 : at + 8]] == [
         "16 bit 12 11 to 13 331 73.5% KV capacity",
-        "8 bit 17 16 to 18 - - decode bandwidth",
+        "8 bit 17 16 to 18 - - decode bandwidth; not steady: may be too high",
         "against the first: 1.42x the agents (1.23 to 1.64), carries more",
         "may change what the model answers: quality not checked",
         "try --quantization fp8",
@@ -113,7 +113,10 @@ def test_the_table_says_what_each_carries_what_stops_it_and_what_that_is_worth()
 
 def test_what_was_tried_stands_under_the_answer():
     base = carries(12, 11, 13, name="as asked")
-    fp8 = carries(17, 16, 18, name="with --kv-cache-dtype fp8", lossy=True, unsteady=True, tried=True, folder="try-1")
+    fp8 = carries(
+        17, 16, 18, name="with --kv-cache-dtype fp8", lossy=True, unsteady=True, not_steady=3, deciding=4, tried=True
+    )
+    fp8 = cap.replace(fp8, folder="try-1")
     fp8 = cap.replace(fp8, versus_first=judged(base, fp8, None))
     gone = Configuration(name="with --quantization fp8", command="x", target=None, failed="no memory", tried=True)
     same = Configuration(name="with --x 1", command="x", target=None, same_as="as asked", tried=True)
@@ -126,7 +129,7 @@ def test_what_was_tried_stands_under_the_answer():
     assert lines[1] == "with --quantization fp8: not searched: no memory"
     assert lines[2] == (
         "12 (11 to 13) -> 17 (16 to 18) agents with --kv-cache-dtype fp8: 1.42x the agents (1.23 to 1.64), carries "
-        "more; may change what the model answers: quality not checked; its runs had not become steady: in longer ones it "
-        "may carry fewer"
+        "more; may change what the model answers: quality not checked; not steady: may be too "
+        "high, by 3 of 4 deciding runs"
     )
     assert lines[3] == "note: n"
