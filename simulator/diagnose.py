@@ -215,6 +215,8 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         return [f"{found.run_dir}: no completed call says when its first token came; nothing can be diagnosed"]
     held = "the recorded calls" if summary.kind == "recording" else "this run"
     head = f"{neck.words} holds {held} back: {neck.share:.0%} of the calls' time."
+    if neck.kind == "unknown":
+        head = f"what holds {held} back is not known: it is not told where {neck.share:.0%} of the calls' time went."
     out = [*paper.wrapped(head[0].upper() + head[1:], "")]
     out += [line for text in neck.evidence for line in paper.wrapped(text, "  - ", "    ")]
     if found.lever:

@@ -102,14 +102,14 @@ def find(
         + missed
         - lost,
         "decode": parts.get("decode", 0.0),
-        "unknown": parts.get("first_token", 0.0),
+        "unknown": parts.get("first_token", 0.0) + parts.get("one_piece", 0.0),
     }
     behind = _behind(queue_kind, settings, evicted)
     for name, share in behind.items():
         given[name] = given.get(name, 0.0) + share * parts.get("queue", 0.0)
     likely = dict(given)
     if samples and len(waited) >= OFTEN * len(samples) and "unknown" not in behind:
-        unknown, likely["unknown"] = likely["unknown"], 0.0
+        unknown, likely["unknown"] = parts.get("first_token", 0.0), parts.get("one_piece", 0.0)
         for name, share in behind.items():
             likely[name] += share * unknown
     left = [name for name in likely if name not in but and likely[name] > 0] or list(likely)
@@ -228,6 +228,11 @@ def _evidence(
         said.append(
             f"of {parts['first_token']:.0%} of the calls' time it is not known whether it was queue or prefill; "
             f"somebody waited in {_share(waited, samples)} of the scrapes"
+        )
+    if parts.get("one_piece"):
+        said.append(
+            f"{parts['one_piece']:.0%} of the calls' time is answers in one piece, not streamed: prefill and decode "
+            "are not told apart"
         )
     if parts.get("prefill"):
         said.append("the engine does not say what was cached: what is prefilled may be new or lost")

@@ -28,6 +28,7 @@ Name = Literal[
     "prefill_diverged",
     "prefill",
     "first_token",
+    "one_piece",
     "decode",
     "held_up",
     "tool",
@@ -37,13 +38,14 @@ Name = Literal[
 WORDS: dict[str, str] = {
     "rate_cap": "waiting for the request-rate cap",
     "client": "waiting for the client itself",
-    "front": "on its way to the engine's queue and back: HTTP, tokenizing",
+    "front": "before and behind the queue: HTTP, tokenizing",
     "queue": "in the engine's queue",
     "prefill_new": "prefill of new tokens",
     "prefill_missed": "prefill of tokens that should have been cached",
     "prefill_diverged": "prefill of history that the client had changed",
     "prefill": "prefill: of new tokens or of lost ones",
     "first_token": "until the first token: queue or prefill",
+    "one_piece": "answered in one piece: queue, prefill or decode",
     "decode": "decode",
     "held_up": "decode held up by other requests' prefill",
     "tool": "tools",
@@ -169,6 +171,8 @@ def _parts(call: CallEnd, waiting: Waiting, cache: CallCache | None, usual: floa
     assert call.t_first is not None
     parts = [Part("rate_cap", call.throttled_ns / NS, "measured")]
     parts.append(Part("client", (call.t_sent - call.t_intended - call.throttled_ns) / NS, "measured"))
+    if of_call.in_one_piece(call):
+        return [*parts, Part("one_piece", (of_call.ended_ns(call) - call.t_sent) / NS, "unknown")]
     parts += _until_first(call, waiting, cache)
     return parts + _decode(call, usual)
 
@@ -214,8 +218,9 @@ def _decode(call: CallEnd, usual: float | None) -> list[Part]:
 
 
 def until_first(time: CallTime) -> CallTime:
-    """The same without what came after the first token."""
-    return replace(time, parts=tuple(part for part in time.parts if part.name not in ("decode", "held_up")))
+    """The same without what came after the first token, and without answers of which that is not known."""
+    later = ("decode", "held_up", "one_piece")
+    return replace(time, parts=tuple(part for part in time.parts if part.name not in later))
 
 
 def shares(times: Iterable[CallTime]) -> dict[str, float]:

@@ -54,6 +54,8 @@ class CallLine(Struct, frozen=True, gc=False):
     recorded_latency_s: float | None
     failure: str | None
     cut: bool
+    one_piece: bool = False
+    """Answered whole and not streamed: when its first token came is not known."""
 
     @property
     def waited_s(self) -> float:
@@ -75,6 +77,7 @@ class CallLine(Struct, frozen=True, gc=False):
             t_intended=self.t_intended,
             t_sent=self.t_sent,
             t_first=self.t_first,
+            t_last=self.t_end if self.one_piece else None,
             t_end=self.t_end,
             throttled_ns=self.throttled_ns,
             prompt_tokens=self.prompt_tokens,
@@ -120,6 +123,7 @@ def line_of(event: CallEnd, counts: tuple[int, int], waits: Sequence[Waited], ca
         recorded_latency_s=event.recorded_latency_s,
         failure=event.failure,
         cut=event.cut,
+        one_piece=of_call.in_one_piece(event),
     )
 
 

@@ -32,8 +32,30 @@ def since_start_s(call: CallEnd, t: int | None) -> float | None:
     return None if t is None else (t - start_ns(call)) / NS
 
 
+def in_one_piece(call: CallEnd) -> bool:
+    """Answered whole and not streamed: no time but its end is known, and that is written as its first token's, too.
+
+    Of an answer of one token the end is that token's time.
+    """
+    whole = call.t_first is not None and call.t_first == call.t_last == call.t_end and not call.chunks.us
+    return whole and call.completion_tokens != 1
+
+
+def first_ns(call: CallEnd) -> int | None:
+    """When its first token came; None also where nobody can know."""
+    return None if in_one_piece(call) else call.t_first
+
+
 def ttft_s(call: CallEnd) -> float | None:
-    return since_start_s(call, call.t_first)
+    return since_start_s(call, first_ns(call))
+
+
+def ttft_visible_s(call: CallEnd) -> float | None:
+    return None if in_one_piece(call) else since_start_s(call, call.t_first_visible)
+
+
+def ttft_tool_s(call: CallEnd) -> float | None:
+    return None if in_one_piece(call) else since_start_s(call, call.t_first_tool)
 
 
 def e2e_s(call: CallEnd) -> float | None:

@@ -31,6 +31,13 @@ def cautions(summary: Summary) -> list[str]:
             f"{unended:,} of the {begun:,} calls begun in the window had not ended when the run did; they are left "
             f"out, and are mostly the long ones: E2E and the upper percentiles are too low{remedy}"
         )
+    if summary.calls_in_one_piece and summary.e2e_s is not None:
+        whole = summary.calls_in_one_piece
+        calls = f"the {summary.e2e_s.n:,} calls were" if summary.e2e_s.n > 1 else "1 call was"
+        said.append(
+            f"{whole:,} of {calls} answered in one piece, not streamed: when the first token came is not known, and "
+            "TTFT, stall and TPOT leave them out"
+        )
     unseen = summary.engine.unseen_s
     if unseen and unseen > SHARE_UNSEEN * summary.window_s:
         said.append(

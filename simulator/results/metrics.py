@@ -107,6 +107,15 @@ METRICS: dict[str, Metric] = {
             figures.calls_unended,
         ),
         Metric(
+            "calls_in_one_piece",
+            "calls",
+            None,
+            "in one piece",
+            "window calls that were answered whole and not streamed: when their first token came is not known, and "
+            "TTFT, stall and TPOT leave them out",
+            lambda t: sum(1 for c in t.window_calls if of_call.in_one_piece(c)),
+        ),
+        Metric(
             "calls_without_usage",
             "calls",
             None,
@@ -195,7 +204,8 @@ METRICS: dict[str, Metric] = {
             None,
             "could be",
             "prompt tokens equal to a prefix of an earlier prompt of the run, in the engine's match unit and with an "
-            "infinite cache, over prompt tokens of the window calls",
+            "infinite cache, at least what was found, over prompt tokens of the window calls that reported cached ones "
+            "(of all, where none did)",
             lambda t: figures.expected_ratio(t, "expected_cached_tokens"),
         ),
         Metric(
@@ -260,7 +270,7 @@ METRICS: dict[str, Metric] = {
             "lower",
             "TTFT visible",
             "the same to the first token of visible text, window calls that have one",
-            figures.per_call(lambda c: of_call.since_start_s(c, c.t_first_visible)),
+            figures.per_call(of_call.ttft_visible_s),
         ),
         Metric(
             "ttft_tool_s",
@@ -268,7 +278,7 @@ METRICS: dict[str, Metric] = {
             "lower",
             "TTFT tool",
             "the same to the first token of a tool call, window calls that have one",
-            figures.per_call(lambda c: of_call.since_start_s(c, c.t_first_tool)),
+            figures.per_call(of_call.ttft_tool_s),
         ),
         Metric(
             "tpot_s",
@@ -383,7 +393,7 @@ METRICS: dict[str, Metric] = {
             "lower",
             "stall",
             "time inside the window that an agent's calls had been sent and had no first token, mean over all agents",
-            figures.stall,
+            lambda t: None if t.calls and all(map(of_call.in_one_piece, t.calls)) else figures.stall(t),
         ),
     )
 }

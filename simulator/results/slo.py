@@ -21,8 +21,8 @@ _OPERATORS: dict[str, Callable[[float, float], bool]] = {
 }
 _PER_CALL: dict[str, Callable[[CallEnd], float | None]] = {
     "ttft_s": of_call.ttft_s,
-    "ttft_visible_s": lambda call: of_call.since_start_s(call, call.t_first_visible),
-    "ttft_tool_s": lambda call: of_call.since_start_s(call, call.t_first_tool),
+    "ttft_visible_s": of_call.ttft_visible_s,
+    "ttft_tool_s": of_call.ttft_tool_s,
     "tpot_s": of_call.tpot_s,
     "e2e_s": of_call.e2e_s,
 }

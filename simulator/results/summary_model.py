@@ -168,6 +168,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     calls_begun: int | None = None
     """This and the next: of the window. None without one, and of summaries that did not count it yet."""
     calls_unended: int | None = None
+    calls_in_one_piece: int | None = None
+    """Of the window's completed ones. None of summaries that did not count it yet."""
     calls_without_usage: int
     output_tokens: int | None
     prompt_tokens: int | None

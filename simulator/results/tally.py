@@ -28,7 +28,7 @@ from windtunnel.agents.events import (
     WaitEnd,
     WaitStart,
 )
-from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, token_chunks
+from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, in_one_piece, token_chunks
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 
 CUT_SHORT_S = 0.001
@@ -171,7 +171,9 @@ class Tally:
         self.calls.append(event)
         self.open_calls.pop(event.request_id, None)
         if event.t_sent is not None:
-            _flight(self._spans, event.agent, event.t_sent, event.t_first, ended_ns(event))
+            # How much of an answer in one piece was waiting for its first token is not known: none counts as that.
+            first = event.t_sent if in_one_piece(event) else event.t_first
+            _flight(self._spans, event.agent, event.t_sent, first, ended_ns(event))
 
     def _wait_end(self, event: WaitEnd) -> None:
         start = self._waits.pop((event.agent, event.session, event.thread, event.call, event.cause), None)

@@ -22,10 +22,13 @@ PARTS: Mapping[str, LaneState] = {
     "prefill_diverged": "prefill",
     "prefill": "prefill",
     "first_token": "first",
+    "one_piece": "first",
     "decode": "decode",
     "held_up": "decode",
 }
 """Parts of a call's time as states."""
+UNTOLD = frozenset({"first_token", "one_piece"})
+"""Parts of which nobody knows what they were."""
 BAR: tuple[LaneState, ...] = ("queue", "prefill", "first", "decode", "tool", "wait")
 ALARM = 0.1
 """Of a prompt: a call that missed more is marked."""
@@ -72,7 +75,7 @@ def columns(width: int, story: Story) -> list[Column]:
 
 def split(turn: Turn) -> bool:
     """Whether what came before the first token is known in parts; else all that is known is its length, the TTFT."""
-    return bool(turn.parts) and all(part.name != "first_token" for part in turn.parts)
+    return bool(turn.parts) and all(part.name not in UNTOLD for part in turn.parts)
 
 
 def bar_width(width: int, story: Story) -> int:
@@ -216,6 +219,8 @@ def about_turn(turn: Turn, after: Turn | None, width: int, look: Theme) -> Line:
         said.append((f"held back by the client {held:.2f} s", "warn"))
     if any(part.name == "first_token" for part in turn.parts):
         said.append(("queue or prefill: the engine does not say", "dim"))
+    if any(part.name == "one_piece" for part in turn.parts):
+        said.append(("answered in one piece: prefill and decode not told apart", "dim"))
     for wait in after.waits if after is not None else ():
         recorded = "" if wait.recorded_s is None else f" (recorded {seconds(wait.recorded_s)})"
         said.append((f"then {_wait_name(wait.label, wait.cause)} {seconds(wait.seconds)} s{recorded}", "tool"))
