@@ -30,7 +30,7 @@ def expected(command: str, lever: str, *, running: float | None, cached: float |
     except (WindtunnelError, ValueError):  # "a higher ..." has no value yet; some models do not take every flag
         return ""
     said = []
-    if abs(after.kv_tokens - before.kv_tokens) > LEAST * before.kv_tokens:
+    if _room(after) != _room(before) and abs(after.kv_tokens - before.kv_tokens) > LEAST * before.kv_tokens:
         said.append(f"{after.kv_tokens:,} tokens of KV cache in place of {before.kv_tokens:,}")
     elif after.kv_dtype != before.kv_dtype:
         said.append(f"no more than {before.kv_tokens:,} tokens of KV cache, for its size is set")
@@ -59,6 +59,11 @@ def settings_with_weights(command: str, settings: Mapping[str, Any]) -> dict[str
     own = min(model.weight_bits, model.expert_bits if model.experts else model.weight_bits)
     known = {} if own >= WHOLE_BITS else {"model_config.quantization": f"the checkpoint's {own:g} bits"}
     return known | {name: value for name, value in settings.items() if value is not None}
+
+
+def _room(settings: Settings) -> tuple[int, int]:
+    """Blocks and bytes. The tokens that vLLM prints are of requests of the full length, and change without these too."""
+    return settings.pool.blocks, settings.pool.bytes
 
 
 def _step_ms(settings: Settings, running: int, cached: int) -> float:

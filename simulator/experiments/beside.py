@@ -24,6 +24,9 @@ SAME = "the same settings in every run: what differs is noise, or the machine"
 OTHER = "other work than {}, so no verdict: {}"
 MOST_DIFFERENCES = 4
 NAME = "runs side by side"
+BLOCKS = "cache_config.num_gpu_blocks"
+MADE_OF_BLOCKS = ("kv_tokens", "cache_config.kv_cache_size_tokens", "cache_config.kv_cache_max_concurrency")
+"""Of requests of the full length: they change with what is scheduled ahead, though no block more is there."""
 SAME_SETTINGS = SAME_AS.partition("{")[0]
 
 
@@ -114,10 +117,15 @@ def settings(run: Mapping[str, Any]) -> dict[str, str]:
 def differing(settings_: Sequence[Mapping[str, str]]) -> list[tuple[str, tuple[str, ...]]]:
     """Names of which not all have the same value, in the order in which they were told, with everybody's values.
 
-    One that tells nothing at all (it never ran) makes no difference.
+    One that tells nothing at all (it never ran) makes no difference. Where the KV cache has as many blocks in all of
+    them, the tokens that the engine makes of these for itself make none either.
     """
     names = dict.fromkeys(name for one in settings_ for name in one)
     told = [one for one in settings_ if one]
+    blocks = {one.get(BLOCKS) for one in told}
+    if len(blocks) == 1 and None not in blocks:
+        for name in MADE_OF_BLOCKS:
+            names.pop(name, None)
     return [
         (name, tuple(one.get(name, "") for one in settings_))
         for name in names

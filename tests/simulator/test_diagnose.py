@@ -99,6 +99,17 @@ def test_a_lever_says_what_the_emulator_expects_it_to_cost(gpu, slower):
     assert expected(engine, "a higher --max-num-seqs", running=12, cached=300_000) == ""
 
 
+def test_blocks_that_stay_as_many_are_no_room_though_vllm_prints_other_tokens_of_them():
+    engine = "emulator --gpu B200 --model gpt-oss-120b"
+    drafts = """--speculative-config '{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}'"""
+    was, is_ = (parse(shlex.split(engine)[1:] + more) for more in ([], shlex.split(drafts)))
+    assert (was.pool.blocks, is_.pool.blocks) == (183_867, 183_867)
+    assert (was.kv_tokens, is_.kv_tokens) == (2_351_430, 2_612_446)
+    assert expected(engine, drafts, running=12, cached=300_000) == (
+        "the emulator expects 1.80 tokens a step by assumed acceptance (unverified)"
+    )
+
+
 @pytest.mark.parametrize(
     ("model", "texts"),
     [

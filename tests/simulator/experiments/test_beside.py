@@ -85,3 +85,14 @@ def test_finer_parts_than_the_runs_own_steps_take_what_holds_there() -> None:
 def test_latencies_of_several_runs_are_pooled_in_order() -> None:
     runs = [Curves(1.0, np.zeros(1), None, {"ttft_s": np.array(v)}) for v in ([0.1, 0.9], [0.5])]
     assert pooled(runs, "ttft_s").tolist() == [0.1, 0.5, 0.9]
+
+
+def test_tokens_that_are_made_of_as_many_blocks_are_no_difference() -> None:
+    def told(blocks: str, tokens: str) -> dict[str, str]:
+        made = {"kv_tokens": tokens, "cache_config.kv_cache_size_tokens": tokens, "model_config.max_model_len": "9"}
+        return {"cache_config.num_gpu_blocks": blocks, **made, "scheduler_config.async_scheduling": tokens[:1]}
+
+    same = side.differing([told("183867", "2351430"), told("183867", "3612446")])
+    assert same == [("scheduler_config.async_scheduling", ("2", "3"))]
+    other = side.differing([told("183867", "2351430"), told("190000", "3612446")])
+    assert ("kv_tokens", ("2351430", "3612446")) in other
