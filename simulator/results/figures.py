@@ -8,6 +8,7 @@ import numpy as np
 from windtunnel.agents.events import SessionEnd, SessionStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.distribution import distribution, ratio, tidy
 from windtunnel.simulator.results.summary_model import Distribution
 from windtunnel.simulator.results.tally import Tally
@@ -76,9 +77,11 @@ def hit_ratio(tally: Tally) -> float | None:
 
 
 def expected_ratio(tally: Tally, field: Literal["expected_cached_tokens", "expected_cached_exact"]) -> float | None:
+    """Of the calls that `hit_ratio` is made of, so that the two can be compared; where none is, of all."""
     known = [c for c in tally.window_calls if getattr(c, field) is not None]
+    known = [c for c in known if c.cached_tokens is not None and c.prompt_tokens] or known
     whole = sum(c.prompt_tokens if c.prompt_tokens is not None else c.expected_prompt_tokens for c in known)
-    return ratio(sum(getattr(c, field) for c in known), whole)
+    return ratio(sum(ceiling(getattr(c, field), c.cached_tokens) for c in known), whole)
 
 
 def mean_agents(seconds: Callable[[Tally], float]) -> Callable[[Tally], float | None]:

@@ -2,6 +2,7 @@
 
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.results.calls import completed
+from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.series import Series
 
 
@@ -11,17 +12,19 @@ class Shares:
     def __init__(self) -> None:
         self.prompt = 0
         self.cached = 0
-        self._planned = 0
-        """Prompt tokens of the calls whose expected cached tokens are known."""
-        self._expected = 0
+        self._most: dict[bool, tuple[int, int]] = {True: (0, 0), False: (0, 0)}
+        """(prompt tokens, what an endless cache had of them) of the calls whose expected cached tokens are known: those
+        that reported their cached ones, and the others."""
 
     def add(self, event: CallEnd) -> None:
+        told = event.cached_tokens is not None and bool(event.prompt_tokens)
         if event.cached_tokens is not None and event.prompt_tokens:
             self.prompt += event.prompt_tokens
             self.cached += event.cached_tokens
         if event.expected_cached_tokens is not None:
-            self._planned += event.expected_prompt_tokens if event.prompt_tokens is None else event.prompt_tokens
-            self._expected += event.expected_cached_tokens
+            prompt, most = self._most[told]
+            prompt += event.expected_prompt_tokens if event.prompt_tokens is None else event.prompt_tokens
+            self._most[told] = prompt, most + ceiling(event.expected_cached_tokens, event.cached_tokens)
 
     @property
     def share(self) -> float | None:
@@ -29,7 +32,8 @@ class Shares:
 
     @property
     def expected_share(self) -> float | None:
-        return self._expected / self._planned if self._planned else None
+        prompt, most = self._most[True] if self._most[True][0] else self._most[False]
+        return most / prompt if prompt else None
 
 
 class CacheView:

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from windtunnel.agents.events import AgentProgress, AgentState, CallEnd, CallStart, SessionEnd, SessionStart, WaitStart
 from windtunnel.simulator.results.call_lines import CallLine, Waited, line_of
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.lanes import FINISHED, RANK, Lane
 from windtunnel.simulator.results.misses import CallCache
 
@@ -335,7 +336,8 @@ class Agent:
             row.cached_share = event.cached_tokens / event.prompt_tokens
             row.missed_cache, row.miss_cause = bool(line.miss_cause), line.miss_cause
             if event.expected_cached_tokens is not None:
-                row.expected_share = event.expected_cached_tokens / event.prompt_tokens
+                most = ceiling(event.expected_cached_tokens, event.cached_tokens)
+                row.expected_share = most / event.prompt_tokens
         if line.tpot_s:
             row.trend = (*row.trend[-KEPT_TREND + 1 :], 1 / line.tpot_s)
         if event.prompt_tokens is not None and event.thread == row.thread:

@@ -19,6 +19,7 @@ from msgspec.structs import force_setattr
 
 from windtunnel.agents.events import Event
 from windtunnel.simulator.results import searched
+from windtunnel.simulator.results.ceiling import bounded
 from windtunnel.simulator.results.files import check_regular, open_regular, read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.place import Place
@@ -288,14 +289,14 @@ class RunFolder:
             return 0
 
     def summary(self) -> Summary | None:
-        """`summary.json`, or None while there is none."""
+        """`summary.json`, or None while there is none. A ceiling below what was found, as written before, is raised."""
         path = self.path / SUMMARY_FILE
         try:
             data = read_regular(path)
         except FileNotFoundError:
             return None
         try:
-            summary = decode_summary(data)
+            summary = bounded(decode_summary(data))
             return msgspec.structs.replace(summary, run_dir=readable(self.path)) if summary.run_dir == HERE else summary
         except UNREADABLE as error:
             raise UsageError(f"{path} is not a summary that can be read ({error}): remove it") from error

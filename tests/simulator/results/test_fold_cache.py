@@ -1,10 +1,13 @@
 """What the live view says of the cache, and of what the cache would have to hold, against the summary."""
 
+import msgspec
 import pytest
 
 from windtunnel.agents.events import CallEnd, CallStart, Phase, RunStart, SessionEnd, SessionStart
 from windtunnel.simulator.results.fold import STATES, Fold
+from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.results.working_set import working_set
 
 NS = 1_000_000_000
@@ -59,6 +62,44 @@ def test_shares_are_of_the_whole_run_until_the_window_has_calls_and_then_the_sum
     assert fold.cache.shown.share == pytest.approx(summary.cache_hit_ratio) == pytest.approx(1400 / 2000)
     assert fold.cache.shown.expected_share == pytest.approx(summary.expected_cache_hit_ratio) == pytest.approx(0.9)
     assert fold.cache.so_far.cached == summary.cached_tokens == 1500
+
+
+FOUND_MORE = [
+    *EVENTS[:5],
+    ended(6, 5, call=1, cached=900, expected=100, expected_cached_exact=110),
+    ended(8, 7, call=2, cached=100, expected=500, expected_cached_exact=510),
+    ended(9, 8, call=3, cached=None, expected=0, expected_cached_exact=0),
+]
+
+
+def test_what_was_found_could_be_found() -> None:
+    """The engine finds again what it generated itself, and prompts of messages are estimates."""
+    fold = Fold()
+    fold.apply_all(FOUND_MORE)
+    summary = summarise({}, [*FOUND_MORE, Phase(t=20 * NS, phase="done")])
+    assert fold.cache.shown.share == summary.cache_hit_ratio == 1000 / 2000
+    # Of the calls that told their hits: a third one would pull the bound below them.
+    assert fold.cache.shown.expected_share == summary.expected_cache_hit_ratio == 1400 / 2000
+    assert summary.expected_cache_hit_ratio_exact == 1410 / 2000
+    assert fold.rows[0].expected_share == 500 / 1000
+
+
+def test_without_hits_the_ceiling_is_of_all_calls() -> None:
+    blind = [msgspec.structs.replace(e, cached_tokens=None) if isinstance(e, CallEnd) else e for e in FOUND_MORE]
+    fold = Fold()
+    fold.apply_all(blind)
+    summary = summarise({}, [*blind, Phase(t=20 * NS, phase="done")])
+    assert (fold.cache.window.share, summary.cache_hit_ratio) == (None, None)
+    assert fold.cache.window.expected_share == summary.expected_cache_hit_ratio == 600 / 3000
+
+
+def test_a_stored_ceiling_below_its_hits_is_raised_and_a_higher_one_kept(tmp_path) -> None:
+    summary = summarise({}, [*FOUND_MORE, Phase(t=20 * NS, phase="done")])
+    old = msgspec.structs.replace(summary, expected_cache_hit_ratio=0.0, expected_cache_hit_ratio_exact=0.6)
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "summary.json").write_bytes(encode_summary(old))
+    stored = RunFolder.open(tmp_path).summary()
+    assert (stored.expected_cache_hit_ratio, stored.expected_cache_hit_ratio_exact) == (0.5, 0.6)
 
 
 def test_what_was_missed_stands_at_the_time_of_the_first_token() -> None:
