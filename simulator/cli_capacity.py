@@ -116,9 +116,13 @@ def _search(
             say(f"first on the emulator: {emulate}")
             with cap.claimed(folder / PLACED, workload, model):
                 placed = cap.Readings(virtual, model, folder / PLACED, workload.seed, say)
-                edge = await cap.find(placed, first=first, most=most, repeats=1, resolution=0.05)
-            first = max(1, edge.agents)
-            say(f"the emulator says {first}; now the engine itself")
+                try:
+                    edge = await cap.find(placed, first=first, most=most, repeats=1, resolution=0.05)
+                except cap.NothingCountsError as error:
+                    say(f"the emulator has no answer ({error}); now the engine itself")
+                else:
+                    first = max(1, edge.agents)
+                    say(f"the emulator says {first}; now the engine itself")
         try:
             beside = Beside(question, folder, runner_of, say, first=first)
             if several:

@@ -62,7 +62,7 @@ def settings_with_weights(command: str, settings: Mapping[str, Any]) -> dict[str
 
 
 def _room(settings: Settings) -> tuple[int, int]:
-    """Blocks and bytes. The tokens that vLLM prints are of requests of the full length, and change without these too."""
+    """Blocks and bytes. The tokens that vLLM prints are of requests of the full length: they change without these."""
     return settings.pool.blocks, settings.pool.bytes
 
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -60,7 +60,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Each number that was tried: means over its runs, how many met the level, and how many of them are valid."""
     slo: str
     capped: bool
-    """The engine may carry more: the level held at the most that was tried, or the client gave out first."""
+    """The engine may carry more: the level held at the most that was tried, the client gave out first, or of the next
+    number no run counts."""
     pace: str
     emulated: bool
     emulation: str | None = None
@@ -69,6 +70,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     not_valid: int = 0
     """Runs that are not valid, of all that were made."""
+    not_counted: int = 0
+    """Runs that tell nothing of the level."""
     not_steady: int = 0
     """Of `deciding`: those that were still rising or falling, so that the answer may be too high."""
     deciding: int = 0
@@ -79,6 +82,10 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Folder with a run for each reading."""
     configurations: tuple[Configuration, ...] = ()
     """All that were asked, the first included, whose figures are those above; empty where it was one alone."""
+
+
+class NothingCountsError(RunError):
+    """Runs were made, and none of them tells what a search needs to know."""
 
 
 class Readings:
@@ -112,15 +119,12 @@ class Readings:
         summary = RunFolder.open(out).summary()
         if summary is None:
             raise RunError(f"{out} was ended before it had a summary; start again to go on")
-        if summary.status == "completed" and not summary.window_s:
-            raise RunError(
-                f"{out}: {count(agents, 'agent')} {'was' if agents == 1 else 'were'} done before the warm-up was; "
-                "give a --duration, or more work"
-            )
         self.emulated |= summary.emulated
         if summary.emulated:
             self.emulation = emulation.in_words(summary.engine.emulation) or None
         reading = _reading(summary, agents, seed, out)
+        if summary.status == "completed" and not summary.window_s:
+            reading = replace(reading, met=False, uncounted=_no_window(RunFolder.open(out).run, summary))
         self._talk(f"{count(agents, 'agent')}, seed {seed}: {_said(summary, reading)}")
         return reading
 
@@ -139,7 +143,23 @@ def _reading(summary: Summary, agents: int, seed: int, out: Path) -> Reading:
     )
 
 
+def _no_window(run: Mapping[str, Any], summary: Summary) -> str:
+    """Why nothing was measured in a run that came to its end, and what to give."""
+    config = run.get("config")
+    config = config if isinstance(config, dict) else {}
+    if config.get("duration_s") is None:
+        return "the work was done before the warm-up was; give a --duration, or more --sessions or --calls"
+    warmup = config.get("warmup")
+    calls = warmup.get("calls") if isinstance(warmup, dict) else None
+    if calls is None:
+        return f"the warm-up did not end within {summary.duration_s:,.0f} s; give a shorter --warmup"
+    each = f"not every agent had ended its first {count(calls, 'call')} within {summary.duration_s:,.0f} s"
+    return f"{each}; give a warm-up in seconds, such as --warmup 300s"
+
+
 def _said(summary: Summary, reading: Reading) -> str:
+    if reading.uncounted:
+        return f"DOES NOT COUNT: {reading.uncounted}"
     if summary.slo is None or summary.status != "completed":
         return f"{summary.status} {summary.status_reason or ''}".strip()
     values = ", ".join(
@@ -173,8 +193,14 @@ def claimed_together(folder: Path, workload: RunConfig) -> Iterator[None]:
 
 
 async def find(readings: Readings, *, first: int, most: int, repeats: int, resolution: float) -> Edge:
-    """The edge; the runner is the caller's to close."""
-    return await Search(readings.measure, most=most, repeats=repeats, resolution=resolution).find(first)
+    """The edge; the runner is the caller's to close. NothingCountsError where no run of the least number counts."""
+    edge = await Search(readings.measure, most=most, repeats=repeats, resolution=resolution).find(first)
+    least = [reading for reading in edge.readings if reading.agents == edge.readings[0].agents]
+    if not edge.agents and all(reading.uncounted for reading in least):
+        whole = "none of its runs counts" if all(reading.uncounted for reading in edge.readings) else "no answer"
+        at = count(least[0].agents, "agent")
+        raise NothingCountsError(f"{Path(least[0].run).parent}: {whole}; with {at}, {least[0].uncounted}")
+    return edge
 
 
 def keep(found: Capacity, folder: Path) -> None:
@@ -230,7 +256,7 @@ def unsteady(rising: int, about: int) -> str:
 
 def beyond(edge: Edge) -> Diagnosis | None:
     """Of the first run beyond the edge; None where nothing tells what stops it."""
-    failed = [reading for reading in edge.readings if reading.agents > edge.agents and not reading.met and reading.run]
+    failed = [r for r in edge.readings if r.agents > edge.agents and not (r.met or r.uncounted) and r.run]
     if not failed:
         return None
     first = min(failed, key=lambda reading: (reading.agents, reading.seed))
@@ -263,6 +289,9 @@ def answer(
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
     rising, about = steadiness(edge)
     late = any(reading.agents == after and not reading.met for reading in lag)
+    unknown = after is not None and all(r.uncounted for r in edge.readings if r.agents == after)
+    uncounted = [reading for reading in edge.readings if reading.uncounted]
+    notes += _uncounted(uncounted, len(edge.readings), after if unknown else None)
     return Capacity(
         agents=edge.agents,
         low=edge.low,
@@ -273,7 +302,8 @@ def answer(
         evidence=None if stops is None else next(iter(stops.bottleneck.evidence), None),
         points=curve(edge.readings),
         slo=slo,
-        capped=edge.capped or late,
+        capped=edge.capped or late or unknown,
+        not_counted=len(uncounted),
         pace=pace,
         emulated=emulated,
         emulation=whose,
@@ -288,10 +318,11 @@ def answer(
 
 def _not_valid(edge: Edge, duration_s: float | None) -> list[str]:
     """Of runs that are not valid for other reasons than the client: how many, why, and what that does to the answer."""
-    counts = Counter(reason for reading in edge.readings for reason in reading.reasons if reason not in CLIENT_LATE)
+    told = [reading for reading in edge.readings if not reading.uncounted]
+    counts = Counter(reason for reading in told for reason in reading.reasons if reason not in CLIENT_LATE)
     if not counts:
         return []
-    runs = sum(not CLIENT_LATE.issuperset(reading.reasons) for reading in edge.readings)
+    runs = sum(not CLIENT_LATE.issuperset(reading.reasons) for reading in told)
     why = "; ".join(f"in {times}, {in_words(reason)}" for reason, times in counts.items())
     said = [f"{runs} of {count(len(edge.readings), 'run')} {'is' if runs == 1 else 'are'} NOT VALID: {why}"]
     rising, about = steadiness(edge)
@@ -302,6 +333,17 @@ def _not_valid(edge: Edge, duration_s: float | None) -> list[str]:
             f"that met the level had not become steady and might have left it later; {longer}, twice as long"
         )
     return said
+
+
+def _uncounted(readings: Sequence[Reading], made: int, unknown: int | None) -> list[str]:
+    """`unknown`: the number after the answer, where no run of it counts."""
+    said = [
+        f"{times} of {count(made, 'run')} {'does' if times == 1 else 'do'} not count: {why}"
+        for why, times in Counter(reading.uncounted for reading in readings).items()
+    ]
+    return (
+        said if unknown is None else [*said, f"no run of {count(unknown, 'agent')} counts, so that may be carried too"]
+    )
 
 
 def steadiness(edge: Edge) -> tuple[int, int]:

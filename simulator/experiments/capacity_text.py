@@ -51,9 +51,9 @@ def printed(found: Capacity, *, as_json: bool = False) -> str:
 
 
 def _row(point: dict[str, Any]) -> str:
-    runs = f"of {point['runs']:<2}"
+    runs, counted = f"of {point['runs']:<2}", f"of {point.get('counted', point['runs']):<2}"
     return (
-        f"{point['agents']:>8}  {point['met']:>3} {runs}  {point['valid']:>2} {runs}  "
+        f"{point['agents']:>8}  {point['met']:>3} {counted}  {point['valid']:>2} {runs}  "
         f"{_share(point['slo_share']):>11}  {_number(point['output_tokens_per_s']):>9}  {_share(point['kv_usage']):>7}"
         f"{'  NOT VALID' if point['not_valid'] else ''}"
     )

@@ -17,7 +17,10 @@ Carries = Literal["more", "fewer", "no_difference_shown", "no_verdict"]
 LEAST_SEEDS = 3
 """With fewer, intervals that have nothing in common are no rare accident."""
 FEW_SEEDS = f"no verdict with fewer than {LEAST_SEEDS} seeds (--repeats)"
-BEYOND = "no verdict: the level held at the most that was tried, or the client gave out first; give a higher --most"
+BEYOND = (
+    "no verdict: the level held at the most that was tried (give a higher --most), or the client gave out first, "
+    "or no run of the next number counts"
+)
 MIXED = "no verdict: one is emulated, the other measured"
 LOSSY = "may change what the model answers: quality not checked"
 
@@ -47,7 +50,8 @@ class Configuration(Struct, frozen=True, kw_only=True):
     high: int | None = None
     capped: bool = False
     open: bool = False
-    """The interval has no upper end: a seed still passed the most that was tried, or the client gave out first."""
+    """The interval has no upper end: a seed still passed the most that was tried, the client gave out first, or of
+    the next number no run counts."""
     output_tokens_per_s: float | None = None
     kv_usage: float | None = None
     """Both at `agents`, means over its runs."""

@@ -2,7 +2,8 @@
 
 Whether a number passes is partly chance: sessions and their order change with the seed. One seed places the edge; there
 the majority of several seeds decides, and the interval goes from the last number that all seeds pass to the last one
-that any passes. Both ends were tried.
+that any passes. Both ends were tried. A run that tells nothing leaves the word to the other seeds; a number of which no
+run tells anything is taken as one that does not pass.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,6 +21,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     seed: int
     met: bool
     """The run completed and every condition of the level held."""
+    uncounted: str = ""
+    """Why it tells nothing about the level; empty where it counts."""
     slo_share: float | None = None
     """Share of calls inside the level."""
     output_tokens_per_s: float | None = None
@@ -75,13 +78,23 @@ class Search:
         return Edge(agents=agents, low=low, high=max(high, agents), capped=capped, readings=readings)
 
     async def _passes(self, agents: int, repeats: int) -> bool:
-        """The majority of seeds; no agents always pass."""
-        return agents == 0 or 2 * sum([await self._met(agents, seed) for seed in range(repeats)]) > repeats
+        """The majority of seeds whose runs count, one at least; no agents always pass."""
+        if agents == 0:
+            return True
+        told: list[bool] = []
+        for seed in range(self._repeats):
+            if seed >= repeats and told:
+                break
+            met = await self._met(agents, seed)
+            told += [] if met is None else [met]
+        return 2 * sum(told) > len(told)
 
-    async def _met(self, agents: int, seed: int) -> bool:
+    async def _met(self, agents: int, seed: int) -> bool | None:
+        """None of a run that does not count."""
         if (agents, seed) not in self.readings:
             self.readings[agents, seed] = await self._measure(agents, seed)
-        return self.readings[agents, seed].met
+        reading = self.readings[agents, seed]
+        return None if reading.uncounted else reading.met
 
     async def _bracket(self, first: int) -> tuple[int, int | None]:
         """A number that passes and one that does not; None where everything up to the most passes."""
@@ -155,10 +168,14 @@ class Search:
         return max(1, int(agents * self._resolution))
 
     async def _all(self, agents: int) -> bool:
+        """Of the seeds whose runs count, one at least."""
+        told = not agents
         for seed in range(self._repeats if agents else 0):
-            if not await self._met(agents, seed):
+            met = await self._met(agents, seed)
+            if met is False:
                 return False
-        return True
+            told = told or met is not None
+        return told
 
     async def _any(self, agents: int) -> bool:
         for seed in range(self._repeats):
@@ -170,15 +187,23 @@ class Search:
 def curve(readings: Sequence[Reading]) -> list[dict[str, float | bool | None]]:
     """Means over the seeds for each number of agents: the contract's `points`.
 
-    `valid` runs are counted; `not_valid` where these are less than half of a number's runs.
+    `runs` were made, of which `counted` tell something of the level and `valid` are valid; `not_valid` where these are
+    less than half of a number's runs.
     """
     points = []
     for agents in sorted({reading.agents for reading in readings}):
         mine = [reading for reading in readings if reading.agents == agents]
+        told = [reading for reading in mine if not reading.uncounted]
         names = ("slo_share", "output_tokens_per_s", "kv_usage")
-        means = {name: _mean([getattr(reading, name) for reading in mine]) for name in names}
+        means = {name: _mean([getattr(reading, name) for reading in told]) for name in names}
         met, valid = sum(reading.met for reading in mine), sum(not reading.reasons for reading in mine)
-        counts = {"runs": len(mine), "met": met, "valid": valid, "not_valid": 2 * valid < len(mine)}
+        counts = {
+            "runs": len(mine),
+            "counted": len(told),
+            "met": met,
+            "valid": valid,
+            "not_valid": 2 * valid < len(mine),
+        }
         points.append({"agents": agents, **means, **counts})
     return points
 

@@ -86,7 +86,8 @@ async def search(question: Question, runner: Runner, step: Step, place: Path, fi
         duration_s=workload.duration_s,
     )
     cap.keep(found, place)
-    shown = min(edge.readings, key=lambda reading: (abs(reading.agents - edge.agents), reading.seed))
+    told = [reading for reading in edge.readings if not reading.uncounted]
+    shown = min(told, key=lambda reading: (abs(reading.agents - edge.agents), reading.seed))
     folder = RunFolder.open(Path(shown.run))
     summary = folder.summary()
     assert summary is not None  # it was read before
@@ -133,7 +134,9 @@ class Beside:
             self._talk(f"{step.name}: {step.command or step.target}")
             await self._one(step, self._folder / f"search-{file_name(step.name)}")
         if not self._searched:
-            raise EngineError(f"none of them started; {self._rows[0].name}: {self._rows[0].failed}")
+            ran = any(worked_in(self._folder / f"search-{file_name(step.name)}", PLAN_FILE) for step in steps)
+            none = "none of them has an answer" if ran else "none of them started"
+            raise EngineError(f"{none}; {self._rows[0].name}: {self._rows[0].failed}")
         await self._look_again()
         return self._answer()
 
@@ -158,7 +161,7 @@ class Beside:
         """What there is to try; or why there is nothing."""
         found, nothing = base.found, tries.Tries((), ())
         if found.capped and found.limit is None:
-            return nothing, NOT_STOPPED
+            return nothing, NOTHING_TELLS if found.not_counted else NOT_STOPPED
         if base.step.command is None:
             return nothing, RUNS_ALREADY.format(found.lever or "other flags")
         if found.beyond is None:
@@ -200,7 +203,9 @@ class Beside:
                 return self._add(replace(row, same_as=same))
             else:
                 searched = await self._search_in_its_own(runner, step, place, max(1, begin))
-        except _LeftOutError as error:
+        except (_LeftOutError, cap.NothingCountsError) as error:
+            if first:
+                raise
             self._talk(f"{step.name} is left out: {error}")
             return self._add(replace(row, failed=str(error)))
         self._searched.append(searched)
@@ -264,6 +269,9 @@ class Beside:
             edge = await Search(readings.measure, **self._question.search).again(
                 base.edge.agents, min(beyond, default=None)
             )
+        if all(reading.uncounted for reading in edge.readings):
+            self._talk(f"no run of {base.step.name} counts this time")
+            return
         at = next(i for i, row in enumerate(self._rows) if row.name == base.step.name)
         self._rows[at] = replace(
             self._rows[at],

@@ -88,6 +88,6 @@ def test_the_curve_is_the_mean_over_seeds():
     unknown = {"slo_share": None, "output_tokens_per_s": None, "kv_usage": None}
     assert curve(readings) == [
         {"agents": 4, "slo_share": 0.75, "output_tokens_per_s": 10.0, "kv_usage": None}
-        | {"runs": 2, "met": 1, "valid": 1, "not_valid": False},
-        {"agents": 5} | unknown | {"runs": 1, "met": 1, "valid": 0, "not_valid": True},
+        | {"runs": 2, "counted": 2, "met": 1, "valid": 1, "not_valid": False},
+        {"agents": 5} | unknown | {"runs": 1, "counted": 1, "met": 1, "valid": 0, "not_valid": True},
     ]
