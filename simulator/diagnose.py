@@ -19,6 +19,7 @@ from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, again, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.calls import NS, tpot_s
+from windtunnel.simulator.results.damage import judged
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
@@ -72,7 +73,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     problems: list[Problem] = []
     events: list[Event] = list(folder.events(problems))
     tally = Tally(folder.run, events)
-    summary = folder.summary() or summarise(folder.run, events)
+    summary = judged(folder.summary() or summarise(folder.run, events), problems)
     if state(folder, time.time()) == "running":
         summary = so_far(summary)
     engine = folder.run.get("engine")

@@ -89,6 +89,7 @@ class Follower:
         behind = self._read(began)
         if not behind:
             self._look(began)
+        self.fold.problems = len(self.tail.problems)
         self.view = view_of(
             self._head,
             self.fold,

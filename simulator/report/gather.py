@@ -13,7 +13,7 @@ from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.damage import in_words, judged
 from windtunnel.simulator.results.lines import CHUNKS
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
@@ -81,7 +81,7 @@ def gather(path: Path) -> Gathered:
     unwanted = () if summary is None else (*NOT_DRAWN, CHUNKS) if short else NOT_DRAWN
     events = list(folder.events(problems, leave_out=unwanted))
     tally = Tally(folder.run, events)
-    summary = summary or summarise(folder.run, events)
+    summary = judged(summary or summarise(folder.run, events), problems)
     if state(folder, time.time()) == "running":
         summary = so_far(summary)
     length = max(tally.end_t / NS, 1e-9)

@@ -3,11 +3,32 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
+from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.traces.model import Problem
 
 SHOWN = 3
+DAMAGED = "damaged"
+"""The reason among those of `validity`."""
 KEPT = 1000
 """A reader keeps no more problems than these (see store.py)."""
+
+
+TORN = "the last line is incomplete"
+"""What a run that was killed leaves, or one that is just writing: nothing that could be read is missing."""
+
+
+def lost(problems: Sequence[Problem]) -> bool:
+    """Whether whole lines are missing from what was read."""
+    return any(problem.reason != TORN for problem in problems)
+
+
+def judged(summary: Summary, problems: Sequence[Problem]) -> Summary:
+    """A summary as it stands where `problems` were met in the events that figures beside it are made of."""
+    if not lost(problems) or DAMAGED in summary.invalid_reasons:
+        return summary
+    return replace(summary, valid=False, invalid_reasons=(*summary.invalid_reasons, DAMAGED))
 
 
 def in_words(problems: Sequence[Problem]) -> str:

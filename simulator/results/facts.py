@@ -37,8 +37,8 @@ TREND_KV = 0.10
 """Of the KV cache."""
 
 
-def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
-    """`values` are the metrics already computed from the same tally."""
+def of_tally(tally: Tally, values: dict[str, Value], *, damaged: bool = False) -> Facts:
+    """`values` are the metrics already computed from the same tally. `damaged`: lines are missing in it."""
     lag = values["client_lag_s"]
     gpu, over = tally.gpu_in_window(), _number(values["prompts_over"])
     return Facts(
@@ -59,6 +59,7 @@ def of_tally(tally: Tally, values: dict[str, Value]) -> Facts:
         emulator_late=_emulator_late(tally),
         prompts_off=None if over is None else abs(over),
         ending=ending(tally),
+        damaged=damaged,
         gone=gone(None if tally.run_end is None else tally.run_end.reason),
         notes=tuple(
             note.reason

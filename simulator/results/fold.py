@@ -111,7 +111,7 @@ class Fold:
         self.cache = CacheView(self.series)
         self.held = WorkingSet()
         self.trust = Trust()
-        self.problems = 0
+        self.problems = 0  # lines that whoever reads them could not
         self._ended_output = self._ended_prompt = 0
         self._speed: deque[tuple[int, int, int]] = deque()
         """Recent (t, output tokens, prompt tokens)."""

@@ -201,6 +201,7 @@ class Trust:
                 emulator_late=self._late(fold) if measured else None,
                 prompts_off=abs(self._prompts / self._wanted - 1) if measured and self._wanted else None,
                 ending=ending,
+                damaged=fold.problems > 0,
                 gone=gone(fold.status_reason),
                 notes=tuple(self._notes),
             )

@@ -5,7 +5,7 @@ Read from `run.json`: `kind`, `run_dir`, `seed`, `lengths_from`, `config.slo`, `
 be missing.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import msgspec
 
 from windtunnel.agents.events import EngineSample, Event, GpuSample
 from windtunnel.simulator.results import emulation, facts, slo, validity
+from windtunnel.simulator.results.damage import lost
 from windtunnel.simulator.results.distribution import mean, ratio, tidy
 from windtunnel.simulator.results.emulation import Emulation
 from windtunnel.simulator.results.facts import growth
@@ -36,20 +37,22 @@ GAP_NS = 10_000_000_000
 def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:
     """The summary of a run folder, from `run.json` and `events.jsonl` alone."""
     folder = RunFolder.open(run_dir)
-    return summarise(folder.run, folder.events(problems))
+    found: list[Problem] = [] if problems is None else problems
+    return summarise(folder.run, folder.events(found), found)
 
 
-def summarise(run: dict[str, Any], events: Iterable[Event]) -> Summary:
-    """`run` is `run.json` as decoded; `events` in file order."""
-    return of_tally(run, Tally(run, events))
+def summarise(run: dict[str, Any], events: Iterable[Event], problems: Sequence[Problem] = ()) -> Summary:
+    """`run` is `run.json` as decoded; `events` in file order; `problems`: what was met while they were read."""
+    tally = Tally(run, events)
+    return of_tally(run, tally, damaged=lost(problems))
 
 
-def of_tally(run: dict[str, Any], tally: Tally) -> Summary:
-    """The same of events that were walked through before."""
+def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Summary:
+    """The same of events that were walked through before. `damaged`: some of them could not be read."""
     values = {name: metric.compute(tally) for name, metric in METRICS.items()}
     if facts.is_recording(run):
         values |= dict.fromkeys(OF_REPLAYS)
-    reasons = validity.judge(facts.of_tally(tally, values))
+    reasons = validity.judge(facts.of_tally(tally, values, damaged=damaged))
     end = tally.run_end
     engine = _dict(run.get("engine"))
     numbers: dict[str, Any] = values

@@ -47,6 +47,7 @@ REASONS: dict[str, str] = {
     "disk_full": "the disk was full: what happened after that was not kept",
     "run_failed": "the run failed",
     "died": "the run was killed before its end",
+    "damaged": "lines of its events could not be read: what stood there is missing from the figures",
 }
 """Known reasons in words; a note may bring others."""
 ONLY_IN_WINDOW = frozenset({"cold_start", "compilation", "gpu_throttling", "other_gpu_process"})
@@ -54,7 +55,7 @@ ONLY_IN_WINDOW = frozenset({"cold_start", "compilation", "gpu_throttling", "othe
 GONE = frozenset({"engine_gone", "worker_gone", "disk_full"})
 """What a failed run may have lost."""
 
-WHOLE = frozenset({*GONE, "run_failed", "died"})
+WHOLE = frozenset({*GONE, "run_failed", "died", "damaged"})
 """What can be held against a recording: it takes the traffic as it is, so only what is missing from it counts."""
 
 THROTTLES = ("thermal", "slowdown", "brake")
@@ -85,6 +86,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """Share by which the prompts that the server counted differ from the recorded ones, all together."""
     ending: str | None = None
     """`run_failed` or `died`."""
+    damaged: bool = False
+    """Lines of the events could not be read."""
     gone: str | None = None
     """One of `GONE`, where that ended the run."""
     notes: tuple[str, ...] = ()
@@ -97,6 +100,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
     held = {
         facts.gone or "engine_gone": facts.gone is not None,
         facts.ending or "run_failed": facts.ending is not None,
+        "damaged": facts.damaged,
         "no_steady_state": not facts.steady,
         "client_lag": lag is not None and lag > LAG_LIMIT_S,
         "client_cpu": cpu is not None and cpu > CPU_LIMIT,

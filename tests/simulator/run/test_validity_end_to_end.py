@@ -165,11 +165,13 @@ PROVOKED = {
     "worker_gone": Provoked(loses_a_worker, beside=("run_failed",), dials={"workers": 2}, live=False),
     "run_failed": Provoked(refuses_everything, beside=("no_steady_state", "failures"), live=False),
 }
-"""By the name of the reason. `died` and `disk_full` have tests of their own: such a run prints no summary."""
+"""By the name of the reason. `died` and `disk_full` have tests of their own: such a run prints no summary. `damaged` is what
+happens to a folder afterwards (results/test_damaged.py).
+"""
 
 
 def test_every_reason_is_provoked():
-    assert set(REASONS) - set(PROVOKED) == {"died", "disk_full"}
+    assert set(REASONS) - set(PROVOKED) == {"died", "disk_full", "damaged"}
     assert set(PROVOKED) <= set(REASONS)
 
 
