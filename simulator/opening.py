@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
@@ -48,7 +49,7 @@ def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
 
         if is_experiment(paths[0]):
             return "comparison"
-        if holds_runs(paths[0]):
+        if holds_runs(paths[0]) or next(paths[0].glob(f"*/{searched.PLAN_FILE}"), None) is not None:
             return "runs"
         if (reason := reason_of(paths[0])) is not None:
             raise UsageError(f"the run in {paths[0]} did not start: {reason}")

@@ -267,19 +267,28 @@ def about(outcome: Outcome) -> str:
 
 
 def _folder(path: Path, began: float) -> Past:
-    """A folder that is no run: with runs in it (of a capacity search), or with nothing that can be shown."""
+    """A folder that is no run: a capacity search, one with runs in it, or one with nothing that can be shown."""
+    if searched.is_search(path):
+        return _search(path, began)
     inside = sorted(path.iterdir())[:INSIDE]
     count = sum((entry / RUN_FILE).exists() or is_experiment(entry) for entry in inside if entry.is_dir())
     if count:
-        what = "capacity search" if searched.is_search(path) else "folder"
-        said = searched.in_short(path) if searched.is_search(path) else ""
-        about = f"{what} with {plural(count, 'run')} in it{': ' if said else ''}{said}"
+        about = f"folder with {plural(count, 'run')} in it"
         return Past(path=path, kind="folder", began=began, name=path.name, about=about)
     if (reason := reason_of(path)) is not None:
         return Past(path=path, kind="unstarted", began=began, reason=reason)
     if any((path / name).exists() for name in (EVENTS_FILE, SUMMARY_FILE)):
         return Past(path=path, kind="damaged", began=began, reason=f"it has no {RUN_FILE}: what was run is not known")
     return Past(path=path, kind="other", began=began, name=path.name, about="no run, and no runs in it")
+
+
+def _search(path: Path, began: float) -> Past:
+    """Its runs lie in it, or with several configurations in the folder of each one's search."""
+    count, live = sum(1 for _ in searched.runs_in(path)), at_work(path)
+    said = searched.in_short(path) or ("" if live else searched.why_unanswered(path))
+    about = f"capacity search with {plural(count, 'run')} in it{': ' if said else ''}{said}"
+    condition: Condition = "running" if live else "finished"
+    return Past(path=path, kind="folder", began=began, name=path.name, about=about, condition=condition)
 
 
 def as_data(entries: Sequence[Past]) -> str:

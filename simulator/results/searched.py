@@ -11,10 +11,13 @@ import msgspec
 
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
+from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
 
 PLAN_FILE = "capacity.json"
 """`workload`, `command`, `target`: the question."""
+SUMMARY_FILE = "summary.json"
+"""Of a run in it."""
 ANSWER_FILE = "answer.json"
 """`capacity --json` of the search that ended last."""
 
@@ -29,14 +32,14 @@ def instead(folder: Path) -> str | None:
         return None
     answer = _answer(folder)
     how = f"`windtunnel report {folder}` prints its answer" if answer else unanswered(folder)
-    runs = sorted(path.parent.relative_to(folder) for path in _runs(folder))
+    runs = sorted(path.parent.relative_to(folder) for path in runs_in(folder))
     told = answer.get("beyond")
     run = next((run for run in runs if run.name == told), runs[-1] if runs else None)
     one = f"; for a run give one of those in it, such as {folder / run}" if run else ""
     return f"{folder} is a capacity search and no run: {how}{one}"
 
 
-def _runs(folder: Path) -> Iterator[Path]:
+def runs_in(folder: Path) -> Iterator[Path]:
     """`run.json` of its runs; of several configurations those of each one's search."""
     for mark in ("agents-*/run.json", "search-*/agents-*/run.json"):
         yield from folder.glob(mark)
@@ -47,6 +50,26 @@ def unanswered(folder: Path) -> str:
         f"it has no {ANSWER_FILE} yet, and the command that began it prints its answer when given --out {folder} "
         f"(runs that are done are not made again)"
     )
+
+
+def why_unanswered(folder: Path) -> str:
+    """`no answer: no steady state in the last run, agents-0022-seed-2`, as far as its files tell."""
+    if (reason := reason_of(folder)) is not None:
+        return f"no answer: {reason}"
+    last = max(runs_in(folder), key=lambda run: (run.stat().st_mtime_ns, run), default=None)
+    if last is None:
+        return "no answer: no run of it began"
+    try:
+        found = msgspec.json.decode(read_regular(last.parent / SUMMARY_FILE))
+    except FileNotFoundError:
+        return f"no answer: it ended in the middle of {last.parent.name}"
+    except (OSError, UsageError, *UNREADABLE):
+        found = None
+    invalid = found.get("invalid_reasons") if isinstance(found, dict) else None
+    if not isinstance(invalid, list) or not invalid:
+        return f"no answer: it ended after {last.parent.name}"
+    said = ", ".join(str(name).replace("_", " ") for name in invalid)
+    return f"no answer: {said} in the last run, {last.parent.name}"
 
 
 def in_short(folder: Path) -> str:

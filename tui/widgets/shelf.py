@@ -115,7 +115,7 @@ def condition(past: Past, now: float, glyphs: Glyphs, width: int) -> tuple[str, 
     if past.kind == "other":
         return f"{glyphs.states['idle']} no run", "faint"
     if past.live:
-        long = "" if past.virtual or past.kind == "experiment" else f" {clock(now - past.began)}"
+        long = "" if past.virtual or past.kind in {"experiment", "folder"} else f" {clock(now - past.began)}"
         return f"{glyphs.states['decode']} live{long}", "decode bold"
     if past.kind == "experiment":
         return f"{glyphs.states['tool']} experiment", "prefill"
