@@ -19,7 +19,7 @@ from windtunnel.simulator.results import breakdown, emulation, misses, slo
 from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, again, find
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.calls import NS, tpot_s
-from windtunnel.simulator.results.damage import judged
+from windtunnel.simulator.results.damage import DAMAGED, judged
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
@@ -213,7 +213,7 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
     """For people: the answer, its evidence, the parts, the working set, the slowest calls."""
     neck = found.bottleneck
     if not found.calls:
-        return [f"{found.run_dir}: no completed call says when its first token came; nothing can be diagnosed"]
+        return [f"{found.run_dir}: {_nothing(summary)}; nothing can be diagnosed"]
     held = "the recorded calls" if summary.kind == "recording" else "this run"
     head = f"{neck.words} holds {held} back: {neck.share:.0%} of the calls' time."
     if neck.kind == "unknown":
@@ -241,6 +241,25 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         out += ["", "the slowest calls"]
         out += [line for call in slow for line in _call(call, paper)]
     return out
+
+
+def _nothing(summary: Summary) -> str:
+    """Why there is no call to look at."""
+    what = _what(summary)
+    if not summary.window_s:
+        ended = {
+            "running": "has not opened it yet",
+            "died": "was killed before it opened",
+            "interrupted": "was interrupted before it opened",
+            "failed": "failed before it opened",
+        }
+        word = summary.status_reason if summary.status_reason in ("running", "died") else summary.status
+        return f"there is no measured window: the {what} {ended.get(word or '', 'ended without one')}"
+    if summary.e2e_s is None and DAMAGED in summary.invalid_reasons:
+        return f"what can be read of the {what} holds no completed call of its measured window"
+    if summary.e2e_s is None:
+        return f"no call that began in the {what}'s measured window was completed"
+    return "no completed call says when its first token came"
 
 
 def _what(summary: Summary) -> str:
