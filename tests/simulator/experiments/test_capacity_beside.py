@@ -16,6 +16,7 @@ from windtunnel.simulator.experiments.capacity_text import printed
 from windtunnel.simulator.experiments.configurations import NAMED
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.searching import RUNS_ALREADY, Beside, Question
+from windtunnel.simulator.experiments.tries import Tries, Try
 from windtunnel.simulator.results.summary_model import SloResult, encode_summary
 from windtunnel.traces.errors import EngineError, UsageError
 
@@ -277,3 +278,22 @@ def test_a_machine_that_has_become_faster_meanwhile_is_no_better_configuration(t
 def test_where_none_starts_the_command_fails_with_the_first_ones_reason(tmp_path, made):
     with pytest.raises(EngineError, match="none of them started; dead: no GPU"):
         beside(tmp_path, Machine(made, {}), "dead")
+
+
+@pytest.mark.parametrize(
+    ("virtual", "each_s", "says"),
+    [
+        (True, 1.0, "6 s to 2 minutes each (6 to 36 runs; where more agents are carried each takes longer)"),
+        (False, 100.0, "10 minutes to 60 minutes each (6 to 36 runs)"),
+    ],
+)
+def test_how_long_trying_takes_is_a_range(tmp_path, made, virtual, each_s, says):
+    asked_ = asking(tmp_path, Machine(made, {"a": 10}))
+    asyncio.run(asked_._one(Step(name="a", command="serve a"), tmp_path, first=True))
+    base = asked_._searched[0]
+    readings = tuple((base.edge.readings * 12)[:12])
+    run = cap.replace(base.one.runs[0], run={"virtual": virtual})
+    one = cap.replace(base.one, runs={0: run})
+    base = cap.replace(base, each_s=each_s, one=one, edge=cap.replace(base.edge, readings=readings))
+    lever = Try(Step(name="with --x", command="serve a --x"), "--x")
+    assert asked_._announced(Tries((lever,), ()), base).startswith(f"trying --x: {says}")
