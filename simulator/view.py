@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from windtunnel.agents.events import Event, Phase
+from windtunnel.agents.events import Event, Phase, RunEnd
 from windtunnel.simulator.experiments.kept import read_outcome
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.liveness import state
@@ -58,11 +58,13 @@ def follow_run(
     lines = _Lines(sys.stderr, agents if isinstance(agents, int) else 0, LINE_S, recording=recorded)
     lines.enabled = False
     tail = folder.tail()
+    ended = False
     try:
         while (now := state(folder, wall())) == "running":
             while events := tail.poll():
                 for event in events:
                     lines(event)
+                    ended |= isinstance(event, RunEnd)
             if not lines.enabled:
                 # What was before somebody looked is counted and not told.
                 lines.enabled = True
@@ -71,7 +73,8 @@ def follow_run(
         if lines.enabled:
             for event in tail.poll():
                 lines(event)
-            say(f"the {what} has {'ended' if now == 'finished' else 'died'}", sys.stderr)
+                ended |= isinstance(event, RunEnd)
+            say(f"the {what} has {'ended' if now == 'finished' or ended else 'died'}", sys.stderr)
     finally:
         tail.close()
 
@@ -87,10 +90,6 @@ def so_far(summary: Summary) -> Summary:
 def print_run(folder: RunFolder, *, as_json: bool) -> None:
     """The stored summary, or one computed from the events of a run that has none (yet)."""
     now = state(folder, time.time())
-    if now != "finished":
-        word = {"running": "is still running", "died": "died before it ended"}[now]
-        what = "recording" if is_recording(folder.run) else "run"
-        print(f"the {what} in {folder.path} {word}; what follows is computed from its events", file=sys.stderr)
     try:
         summary = folder.summary()
     except UsageError as error:
@@ -99,6 +98,12 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
     if summary is None:
         problems: list[Problem] = []
         summary = recompute(folder.path, problems)
+        if now != "finished":
+            # Its events may hold its end: then only its summary was never written.
+            died = "died before it ended" if summary.status_reason == "died" else "ended, but has no summary"
+            what = "recording" if is_recording(folder.run) else "run"
+            word = "is still running" if now == "running" else died
+            print(f"the {what} in {folder.path} {word}; what follows is computed from its events", file=sys.stderr)
         if problems:
             print(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else ""), file=sys.stderr)
     if now == "running":

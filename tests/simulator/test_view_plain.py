@@ -20,7 +20,7 @@ from windtunnel.agents.events import (
     SessionEnd,
 )
 from windtunnel.simulator.results.store import RunFolder
-from windtunnel.simulator.view import follow_run
+from windtunnel.simulator.view import follow_run, print_run
 
 S = 1_000_000_000
 
@@ -144,3 +144,29 @@ def test_a_recording_has_calls_and_neither_a_fleet_nor_phases(
         "    5.0 s  recording        40 tok/s  in flight   1  calls ended 2, failed 1",
         "the recording has ended",
     ]
+
+
+@pytest.mark.parametrize("kind", [None, "recording"])
+def test_a_run_without_a_summary_has_ended_where_its_events_say_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str | None
+) -> None:
+    """It was killed between its end and its summary, or somebody removed that: both streams say the same."""
+    what = kind or "run"
+    run = Run(tmp_path, BEFORE, [RunEnd(t=64 * S, status="completed")], dies=True, kind=kind)
+    run.follow()
+    assert capsys.readouterr().err.splitlines()[-1] == f"the {what} has ended"
+    print_run(RunFolder.open(tmp_path), as_json=False)
+    said = capsys.readouterr()
+    end = "ended, but has no summary; what follows is computed from its events"
+    assert said.err == f"the {what} in {tmp_path} {end}\n"
+    assert "completed" in said.out
+    assert "died" not in said.out
+
+
+def test_one_whose_events_hold_no_end_died(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Run(tmp_path, BEFORE)
+    os.utime(tmp_path / "events.jsonl", (1e9, 1e9))
+    print_run(RunFolder.open(tmp_path), as_json=False)
+    said = capsys.readouterr()
+    assert said.err == f"the run in {tmp_path} died before it ended; what follows is computed from its events\n"
+    assert "failed (died); NOT VALID:" in said.out
