@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from windtunnel.simulator.results import searched
-from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.store import RUN_FILE, RunFolder, without_description
 from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
 
@@ -53,6 +53,8 @@ def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
             return "runs"
         if (reason := reason_of(paths[0])) is not None:
             raise UsageError(f"the run in {paths[0]} did not start: {reason}")
+        if (said := without_description(paths[0])) is not None:
+            raise UsageError(said)
         raise UsageError(f"{paths[0]} is no run folder: it has no {RUN_FILE}, and there are no runs in it")
     for path in paths:
         RunFolder.open(path)

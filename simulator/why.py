@@ -11,7 +11,7 @@ import msgspec
 
 from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.misses import CacheReport, provided, read, settings
-from windtunnel.simulator.results.store import RUN_FILE, RunFolder
+from windtunnel.simulator.results.store import RUN_FILE, RunFolder, without_description
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.why_cache import filler, let_go
 from windtunnel.simulator.results.why_text import Paper, Row, misses, one_break, percent, rows, table, where_from
@@ -39,6 +39,8 @@ def explain(sources: Sequence[str], *, limit: int, width: int | None, as_json: b
         raise UsageError(f"{runs[0]} is a run: ask about one run at a time, or about traces only")
     for source in sources:
         if source.strip() and (said := searched.instead(Path(source))) is not None:
+            raise UsageError(said)
+        if source.strip() and (said := without_description(Path(source))) is not None:
             raise UsageError(said)
     data, lines = _run(Path(runs[0]), paper, limit) if runs else _traces(sources, paper, limit)
     if as_json:

@@ -23,7 +23,7 @@ from windtunnel.simulator.results.ceiling import bounded
 from windtunnel.simulator.results.files import check_regular, open_regular, read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.place import Place
-from windtunnel.simulator.results.summary_model import Summary, decode_summary, encode_summary
+from windtunnel.simulator.results.summary_model import SCHEMA, Summary, decode_summary, encode_summary
 from windtunnel.simulator.results.tail import Tail
 from windtunnel.simulator.results.unstarted import UNSTARTED_FILE, reason_of
 from windtunnel.traces.errors import RunError, UsageError
@@ -323,6 +323,31 @@ def _listed(value: object) -> list[Any]:
     raise TypeError(f"{type(value)} has no place in an event")
 
 
+def without_description(folder: Path) -> str | None:
+    """What to do where `run.json` is lost and a run is there all the same: it is written before the first event.
+
+    Clients' sessions lie in files of these names too.
+    """
+    if (folder / RUN_FILE).exists() or searched.is_search(folder):
+        return None
+    marks = ((EVENTS_FILE, b'{"type":"run_start"'), (SUMMARY_FILE, f'"schema": "{SCHEMA}"'.encode()))
+    held = [name for name, mark in marks if mark in _beginning(folder / name)]
+    if not held:
+        return None
+    return (
+        f"{folder} has lost its {RUN_FILE}, which says what was run ({' and '.join(held)} still there): copy it again "
+        f"from where the folder came from"
+    )
+
+
+def _beginning(path: Path) -> bytes:
+    try:
+        with open_regular(path) as file:
+            return file.read(100)
+    except (OSError, UsageError):
+        return b""
+
+
 def _read_run(path: Path) -> dict[str, Any]:
     try:
         run = msgspec.json.decode(read_regular(path))
@@ -330,6 +355,8 @@ def _read_run(path: Path) -> dict[str, Any]:
         if (reason := reason_of(path.parent)) is not None:
             raise UsageError(f"the run in {path.parent} did not start: {reason}") from None
         if (said := searched.instead(path.parent)) is not None:
+            raise UsageError(said) from None
+        if (said := without_description(path.parent)) is not None:
             raise UsageError(said) from None
         if (path.parent / EVENTS_FILE).exists():
             raise UsageError(

@@ -11,12 +11,14 @@ import msgspec
 import pytest
 
 from windtunnel.agents.events import CallEnd, Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
+from windtunnel.simulator.opening import kind_of
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RunFolder, RunWriter, TextLine
+from windtunnel.simulator.results.store import RunFolder, RunWriter, TextLine, without_description
 from windtunnel.simulator.results.summary import recompute, summarise
 from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.results.tail import Tail
 from windtunnel.simulator.view import print_run
+from windtunnel.simulator.why import explain
 from windtunnel.traces.errors import UsageError
 
 NS = 1_000_000_000
@@ -180,10 +182,31 @@ def test_what_is_no_run_folder(tmp_path):
         UsageError, match=r"holds a run that has not begun \(no run\.json\).* remove it if it was killed"
     ):
         RunFolder.open(tmp_path / "killed")
+    begun = {
+        "events.jsonl": b'{"type":"run_start","agents":8,"wall_clock":1.5,"t":0,"seq":1}\n',
+        "summary.json": encode_summary(summarise({}, [])),
+    }
+    for name, data in begun.items():
+        lost = tmp_path / f"lost-{name}"
+        lost.mkdir()
+        (lost / "events.jsonl").write_bytes(b"")
+        (lost / name).write_bytes(data)
+        for opens in (RunFolder.open, lambda path: kind_of([path]), why):
+            with pytest.raises(UsageError, match=rf"has lost its run\.json.*\({name} still there\): copy it") as said:
+                opens(lost)
+            assert "remove" not in str(said.value)
+    session = tmp_path / "session"
+    session.mkdir()
+    (session / "events.jsonl").write_text('{"type":"session.start","data":{}}\n')
+    assert without_description(session) is None, "a client's log of that name"
     for text in ("{", "[]", "\xff", '{"a":' * 200_000):
         (tmp_path / "run.json").write_text(text, encoding="latin-1")
         with pytest.raises(UsageError):
             RunFolder.open(tmp_path)
+
+
+def why(path):
+    return explain([str(path)], limit=1, width=80, as_json=True)
 
 
 def damaged(tmp_path, data):
