@@ -25,7 +25,7 @@ from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
-from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.summary_model import SloCondition, Summary
 from windtunnel.simulator.results.tally import Tally
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.why_text import Paper
@@ -41,6 +41,18 @@ POINTS = 60
 NEAR = 0.8
 """Of a limit on the time per token: decoding alone that takes less is not what goes beyond it."""
 BLOCKS = " ▁▂▃▄▅▆▇█"
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """A service level that the run does not meet, and what breaks it."""
+
+    asked: bool
+    """Of the run; else it is the one that `capacity` asks for where none is given."""
+    broken: tuple[SloCondition, ...]
+    bottleneck: Bottleneck
+    """By the calls outside of it."""
+    lever: str | None
+    lever_note: str | None
 
 
 class Diagnosis(Struct, frozen=True, kw_only=True):
@@ -61,6 +73,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     valid: bool
     slowdown: Slowdown | None = None
     """Against a run of one agent, where one was given."""
+    level: Level | None = None
+    """The level that it does not meet; None where it does."""
 
 
 def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, list[Problem]]:
@@ -85,26 +99,32 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     caches = {(cache.session, cache.call): cache for cache in report.calls}
     samples = [event for event in events if isinstance(event, EngineSample)]
     calls = tally.window_calls or [call for call in tally.calls if not call.warmup]
-    broken = [] if not level or summary.slo is None else [c for c in summary.slo.conditions if c.met is False]
-    limits = [limit for condition in broken for limit in slo.parse(condition.condition)]
-    asked = slo.outside(limits, calls) or calls
-    times = breakdown.break_down(asked, samples, caches, breakdown.waits_of(events))
-    if limits and all(limit.metric.startswith("ttft") for limit in limits):
-        times = [breakdown.until_first(time) for time in times]
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
     resolved = engine.get("resolved")
     settings = resolved if isinstance(resolved, dict) else {}
     inside = tally.engine_in_window() or samples
-    found = find(
-        summary,
-        times,
-        inside,
-        working_set=max((tokens for _, tokens in held), default=None),
-        settings=settings,
-        evicted=again(caches[key] for call in calls if (key := (call.session, call.call)) in caches),
-        but=("decode",) if _decodes_in_time(limits, asked, times) else (),
-    )
+    waits = breakdown.waits_of(events)
+
+    def of(limits: Sequence[slo.Condition]) -> tuple[list[CallTime], Bottleneck]:
+        asked = slo.outside(limits, calls) or calls
+        times = breakdown.break_down(asked, samples, caches, waits)
+        if limits and all(limit.metric.startswith("ttft") for limit in limits):
+            times = [breakdown.until_first(time) for time in times]
+        return times, find(
+            summary,
+            times,
+            inside,
+            working_set=max((tokens for _, tokens in held), default=None),
+            settings=settings,
+            evicted=again(caches[key] for call in calls if (key := (call.session, call.call)) in caches),
+            but=("decode",) if _decodes_in_time(limits, asked, times) else (),
+        )
+
+    own = () if summary.slo is None else tuple(c for c in summary.slo.conditions if c.met is False)
+    times, found = of(_limits(own) if level else ())
     pulled = _lever(folder.run, found, summary, settings)
+    broken = () if level or not times else own if summary.slo is not None else _beyond_usual(summary, tally)
+    breaks_it = of(_limits(broken))[1] if broken else None
     return (
         Diagnosis(
             run_dir=str(path),
@@ -116,9 +136,40 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
             kv_tokens=summary.engine.kv_tokens,
             emulated=summary.emulated,
             valid=summary.valid,
+            level=None if breaks_it is None else _level(folder.run, breaks_it, broken, summary, settings),
         ),
         summary,
         [*problems, *notes],
+    )
+
+
+def _limits(broken: Sequence[SloCondition]) -> list[slo.Condition]:
+    return [limit for condition in broken for limit in slo.parse(condition.condition)]
+
+
+def _beyond_usual(summary: Summary, tally: Tally) -> tuple[SloCondition, ...]:
+    """What a run that was asked for no service level does not meet of the one that `capacity` takes then."""
+    from windtunnel.simulator.experiments.capacity import DEFAULT_SLO
+
+    limits = slo.parse(DEFAULT_SLO)
+    judged_by = slo.judge(limits, tally, {limit.metric: getattr(summary, limit.metric) for limit in limits})
+    return () if judged_by is None else tuple(c for c in judged_by.conditions if c.met is False)
+
+
+def _level(
+    run: dict[str, Any],
+    found: Bottleneck,
+    broken: tuple[SloCondition, ...],
+    summary: Summary,
+    settings: dict[str, Any],
+) -> Level:
+    pulled = _lever(run, found, summary, settings)
+    return Level(
+        asked=summary.slo is not None,
+        broken=broken,
+        bottleneck=found,
+        lever=None if pulled is None else pulled.text,
+        lever_note=None if pulled is None else _note(pulled, run, summary),
     )
 
 
@@ -223,6 +274,8 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
     if found.lever:
         out += paper.wrapped(f"try {found.lever}", "  > ", "    ")
         out += paper.wrapped(found.lever_note, "    ", "    ") if found.lever_note else []
+    if found.level is not None:
+        out += paper.wrapped(_broken(found.level, found), "  ! ", "    ")
     if found.emulated:
         told = emulation.in_words(summary.engine.emulation)
         out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")
@@ -241,6 +294,22 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         out += ["", "the slowest calls"]
         out += [line for call in slow for line in _call(call, paper)]
     return out
+
+
+def _broken(level: Level, found: Diagnosis) -> str:
+    """One sentence: the level may be broken by something else than what takes most of all calls' time."""
+    values = ", ".join(
+        condition.condition + ("" if condition.value is None else f" ({condition.value:.3g})")
+        for condition in level.broken
+    )
+    whose = "its service level" if level.asked else "the default service level"
+    neck = level.bottleneck
+    if neck.kind == "unknown":
+        return f"{whose} is broken, {values}; by what is not known"
+    text = f"{whose} is broken, {values}, by {neck.words}: {neck.share:.0%} of the time of the calls outside it"
+    if not level.lever or level.lever == found.lever:
+        return text
+    return f"{text}; try {level.lever}" + (f" ({level.lever_note})" if level.lever_note else "")
 
 
 def _nothing(summary: Summary) -> str:
