@@ -47,8 +47,10 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
     known = shipped()
     prices = chosen(apis, known)
     problems: list[Problem] = []
+    folder = RunFolder.open(path)
+    folder.summary()  # one that cannot be read is told
     summary = recompute(path, problems)
-    if state(RunFolder.open(path), time.time()) == "running":
+    if state(folder, time.time()) == "running":
         summary = so_far(summary)
         what = "recording" if summary.kind == "recording" else "run"
         print(f"the {what} in {path} is still running; what follows is of what it has so far", file=sys.stderr)

@@ -16,7 +16,6 @@ from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
-from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import to_json
 
@@ -90,11 +89,7 @@ def so_far(summary: Summary) -> Summary:
 def print_run(folder: RunFolder, *, as_json: bool) -> None:
     """The stored summary, or one computed from the events of a run that has none (yet)."""
     now = state(folder, time.time())
-    try:
-        summary = folder.summary()
-    except UsageError as error:
-        summary = None
-        print(f"{error}; what follows is computed from the events", file=sys.stderr)
+    summary = folder.summary()
     if summary is None:
         problems: list[Problem] = []
         summary = recompute(folder.path, problems)

@@ -349,7 +349,7 @@ def _mtime(path: Path) -> float | None:
 
 def _counts(path: Path) -> bool:
     try:
-        summary = RunFolder.open(path).summary()
+        summary = RunFolder.open(path).summary(strict=True)
     except UsageError:
         return False
     return summary is not None and summary.valid

@@ -247,7 +247,7 @@ class Follower:
 
     def _conclude(self) -> None:
         try:
-            self.summary = self.folder.summary()
+            self.summary = self.folder.summary(strict=True)
         except UsageError:
             self.summary = None
         if self.summary is not None:

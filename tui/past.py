@@ -213,7 +213,7 @@ def _run(path: Path, now: float, began: float) -> Past:
         agents=head.agents or None,
         pace=pace if isinstance(pace, str) and not head.recording else "",
     )
-    summary = folder.summary()
+    summary = folder.summary(strict=True)
     if summary is None:
         return found
     ttft, tpot = summary.ttft_s, summary.tpot_s

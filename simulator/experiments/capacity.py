@@ -116,7 +116,7 @@ class Readings:
                     raise
                 self._talk(str(error))
             self.made, self.seconds = self.made + 1, self.seconds + time.monotonic() - began
-        summary = RunFolder.open(out).summary()
+        summary = RunFolder.open(out).summary(strict=True)
         if summary is None:
             raise RunError(f"{out} was ended before it had a summary; start again to go on")
         self.emulated |= summary.emulated

@@ -6,6 +6,7 @@ wrote. Whoever reads must survive a run that is still going on or was killed.
 
 import contextlib
 import os
+import sys
 import time
 from array import array
 from collections import deque
@@ -239,6 +240,8 @@ class RunFolder:
         self.path = path
         self.run = run
         """`run.json` as it was when the folder was opened."""
+        self._told = False
+        """That its summary cannot be read."""
 
     @classmethod
     def open(cls, path: Path) -> Self:
@@ -288,8 +291,11 @@ class RunFolder:
         except OSError:
             return 0
 
-    def summary(self) -> Summary | None:
-        """`summary.json`, or None while there is none. A ceiling below what was found, as written before, is raised."""
+    def summary(self, *, strict: bool = False) -> Summary | None:
+        """`summary.json`, or None while there is none. A ceiling below what was found, as written before, is raised.
+
+        One that cannot be read is as good as none, and is told once: the events hold all of it. UsageError if `strict`.
+        """
         path = self.path / SUMMARY_FILE
         try:
             data = read_regular(path)
@@ -299,7 +305,13 @@ class RunFolder:
             summary = bounded(decode_summary(data))
             return msgspec.structs.replace(summary, run_dir=readable(self.path)) if summary.run_dir == HERE else summary
         except UNREADABLE as error:
-            raise UsageError(f"{path} is not a summary that can be read ({error}): remove it") from error
+            said = f"{path} is not a summary that can be read ({error})"
+            if strict:
+                raise UsageError(f"{said}: remove it") from error
+            if not self._told:
+                print(f"{said}; what follows is computed from the events", file=sys.stderr)
+                self._told = True
+            return None
 
     def texts(self) -> Iterator[TextLine]:
         """What the model wrote, call by call; unreadable lines are left out."""

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from windtunnel.agents.events import CallEnd, Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
+from windtunnel.simulator.cli import cli
 from windtunnel.simulator.opening import kind_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder, RunWriter, TextLine, without_description
@@ -252,10 +254,37 @@ def test_folders_in_the_place_of_files_are_one_sentence(tmp_path):
         folder.summary()
 
 
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("command", [("diagnose",), ("cost",), ("view", "--plain"), ("report",)])
+def test_where_the_summary_is_damaged_every_command_computes_it_and_says_so(tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    said = []
+    for name in ("whole", "damaged"):
+        folder = tmp_path / name / "run"
+        folder.mkdir(parents=True)
+        for file in ("run.json", "events.jsonl", "summary.json"):
+            (folder / file).write_bytes((GOLDEN / file).read_bytes())
+        if name == "damaged":
+            (folder / "summary.json").write_text('{"x')
+        result = CliRunner().invoke(cli, [command[0], str(folder), *command[1:]])
+        assert result.exit_code == 0, result.output
+        said.append(result)
+    whole, damaged_ = said
+    told = "summary.json is not a summary that can be read"
+    assert told not in whole.stderr
+    assert damaged_.stderr.count(told) == 1
+    assert "what follows is computed from the events" in damaged_.stderr
+    assert damaged_.stdout.replace("damaged/run", "whole/run") == whole.stdout
+
+
 def test_a_damaged_summary_is_computed_again_and_lost_lines_are_told(tmp_path, capsys):
     (tmp_path / "run.json").write_text('{"seed": 7, "lengths_from": 3, "config": {"slo": 5}, "engine": [1]}')
     (tmp_path / "events.jsonl").write_bytes(b'{"type":"heartbeat","t":1}\nbroken\n')
     (tmp_path / "summary.json").write_text('{"a": ' * 200_000)
+    with pytest.raises(UsageError, match=r"is not a summary that can be read .*: remove it"):
+        RunFolder.open(tmp_path).summary(strict=True)
     print_run(RunFolder.open(tmp_path), as_json=True)
     said = capsys.readouterr()
     assert msgspec.json.decode(said.out)["seed"] == 7
