@@ -210,6 +210,8 @@ def _replayed(folder: RunFolder) -> tuple[list[Trace], list[Problem]]:
         own = folder.path / "traces"
         if not own.is_dir():
             return [], [Problem(str(folder.path), None, "names no traces: prompts cannot be compared")]
+        if not any(own.iterdir()):
+            return [], [Problem(str(folder.path), None, "no session of it was kept: prompts cannot be compared")]
         loaded = load([str(own)])
         return list(loaded.traces), list(loaded.problems)
     wanted = {t.get("id"): t for t in told if isinstance(t, dict) and isinstance(t.get("id"), str | None)}

@@ -120,11 +120,13 @@ def output_tokens(call: CallEnd) -> int | None:
 
 
 def prompt_tokens(call: CallEnd) -> int | None:
-    """What the server reported; of a call that was cut or failed after its first token, what was expected."""
+    """What the server reported; of a call that was cut or failed after its first token, what was expected. A recorder
+    expects nothing: it is written as 0, and unknown.
+    """
     if call.prompt_tokens is not None:
         return call.prompt_tokens
     if not completed(call) and call.t_first is not None:
-        return call.expected_prompt_tokens
+        return call.expected_prompt_tokens or None
     return None
 
 

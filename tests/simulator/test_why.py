@@ -4,13 +4,18 @@ import importlib.util
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from windtunnel.agents.events import CallEnd, SessionStart
-from windtunnel.simulator.results.store import RunWriter
+from windtunnel.agents.events import CallEnd, CallStart, Phase, RunEnd, RunStart, SessionStart
+from windtunnel.simulator.results.cost import traffic
+from windtunnel.simulator.results.store import RunFolder, RunWriter
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.results.why_text import Paper, one_break
-from windtunnel.simulator.why import explain
+from windtunnel.simulator.why import breaks_of, explain
 from windtunnel.traces.breakers import find
+from windtunnel.traces.errors import UsageError
 from windtunnel.traces.format import fingerprint, write_trace
 
 from .test_cli import one_sentence, windtunnel
@@ -210,3 +215,35 @@ def test_a_run_that_has_just_begun_and_an_engine_that_does_not_tell(tmp_path, ca
 def test_wrong_use_is_one_sentence(run, trace_file, tmp_path):
     assert "does not exist" in one_sentence(windtunnel("why", str(tmp_path / "nothing")))
     assert "one run at a time" in one_sentence(windtunnel("why", str(run), str(trace_file)))
+
+
+def test_a_recording_whose_only_call_broke_has_no_session_to_compare(tmp_path, capsys):
+    """Nothing of it was kept: its folder of traces is there and empty."""
+    (tmp_path / "traces").mkdir()
+    (tmp_path / "run.json").write_text('{"kind": "recording"}')
+    where = {"agent": 0, "session": "a", "thread": 0, "call": 0, "request_id": "a-1"}
+    broken = CallEnd(t=3 * S, t_intended=S, t_sent=S, t_first=2 * S, t_end=3 * S, failure="connection_closed", **where)
+    events = [
+        RunStart(t=0, agents=0, wall_clock=0.0),
+        Phase(t=0, phase="steady"),
+        CallStart(t=S, turn=1, turns=0, t_intended=S, expected_prompt_tokens=34, **where),
+        broken,
+        Phase(t=4 * S, phase="done"),
+        RunEnd(t=4 * S, status="completed"),
+    ]
+    encode = msgspec.json.Encoder().encode
+    (tmp_path / "events.jsonl").write_bytes(b"".join(encode(event) + b"\n" for event in events))
+    summary = recompute(tmp_path)
+    assert (summary.prompt_tokens, summary.prompt_tokens_per_s) == (None, None)
+    text = render_summary(summary)
+    assert "0 prompt" not in text
+    assert "prompt not reported" in text
+    assert said(capsys, tmp_path) == f"{tmp_path}: no call has completed.\n"
+    assert explain([str(tmp_path)], limit=1, width=80, as_json=True) == 0
+    told = capsys.readouterr()
+    assert "no session of it was kept: prompts cannot be compared" in told.err
+    assert msgspec.json.decode(told.out)["total"]["calls"] == 0
+    breaks, notes = breaks_of(RunFolder.open(tmp_path))
+    assert (breaks, [note.reason for note in notes]) == ({}, ["no session of it was kept: prompts cannot be compared"])
+    with pytest.raises(UsageError, match="no token counts, so it has no price"):
+        traffic(summary)
