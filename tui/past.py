@@ -285,6 +285,8 @@ def _folder(path: Path, began: float) -> Past:
 def _search(path: Path, began: float) -> Past:
     """Its runs lie in it, or with several configurations in the folder of each one's search."""
     count, live = sum(1 for _ in searched.runs_in(path)), at_work(path)
+    if not count and (reason := reason_of(path)) is not None:
+        return Past(path=path, kind="unstarted", began=began, reason=reason)
     said = searched.in_short(path) or ("" if live else searched.why_unanswered(path))
     about = f"capacity search with {plural(count, 'run')} in it{': ' if said else ''}{said}"
     condition: Condition = "running" if live else "finished"
