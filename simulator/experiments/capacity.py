@@ -26,7 +26,7 @@ from windtunnel.simulator.results.searched import ANSWER_FILE, PLAN_FILE, unansw
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
-from windtunnel.simulator.results.validity import in_words
+from windtunnel.simulator.results.validity import GONE, in_words
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.outlet import to_json
@@ -125,6 +125,8 @@ class Readings:
         reading = _reading(summary, agents, seed, out)
         if summary.status == "completed" and not summary.window_s:
             reading = replace(reading, met=False, uncounted=_no_window(RunFolder.open(out).run, summary))
+        elif gone := [reason for reason in summary.invalid_reasons if reason in GONE]:
+            reading = replace(reading, met=False, uncounted=in_words(gone[0]))
         self._talk(f"{count(agents, 'agent')}, seed {seed}: {_said(summary, reading)}")
         return reading
 
@@ -235,7 +237,8 @@ def sentence(found: Capacity) -> str:
     text = f"{least}{count(found.agents, f'{pace}agent')}"
     inside = []
     if found.low != found.agents or found.high != found.agents:
-        inside.append(f"{found.low:,} with every seed, {found.high:,} with at least one")
+        every = "every seed that counts" if found.not_counted else "every seed"
+        inside.append(f"{found.low:,} with {every}, {found.high:,} with at least one")
     if found.not_steady:
         inside.append(unsteady(found.not_steady, found.deciding))
     if pace:

@@ -11,7 +11,7 @@ from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.experiments.digests import digest, text
 from windtunnel.simulator.experiments.metrics import Calls, Key
-from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.damage import in_words, judged
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
@@ -125,7 +125,7 @@ class Reading:
         if tail.partial and not live:
             problems.append(Problem(str(tail.path), tail.line, "the last line is incomplete"))
         calls: dict[Key, CallEnd] = {(call.session, call.thread, call.call): call for call in tally.window_calls}
-        summary = self.folder.summary() or of_tally(run, tally)
+        summary = judged(self.folder.summary() or of_tally(run, tally), problems)
         return Measured(
             self.folder.path, run, _so_far(summary) if live else summary, calls, in_words(problems), live=live
         )

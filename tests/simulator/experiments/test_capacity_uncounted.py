@@ -21,10 +21,10 @@ WHY = "not every agent had ended its first 2 calls within 1,500 s; give a warm-u
 
 
 class Engine:
-    """Carries five agents; has no window where `cold(agents, seed)`."""
+    """Carries five agents; has no window where `cold(agents, seed)`; is gone in the middle from `dies` agents on."""
 
-    def __init__(self, made, cold: Callable[[int, int], bool], *, carries: int = 5) -> None:
-        self.made, self.cold, self.carries = made, cold, carries
+    def __init__(self, made, cold: Callable[[int, int], bool], *, carries: int = 5, dies: int = 1000) -> None:
+        self.made, self.cold, self.carries, self.dies = made, cold, carries, dies
         self.runs = 0
         self.config = {"duration_s": 300.0, "warmup": {"calls": 2, "seconds": None}}
 
@@ -44,6 +44,10 @@ class Engine:
         summary = msgspec.structs.replace(
             measured.summary, slo=slo, window_s=0.0 if cold else 300.0, duration_s=1500.0 if cold else 400.0
         )
+        if agents >= self.dies:
+            summary = msgspec.structs.replace(
+                summary, status="failed", status_reason="engine_gone", valid=False, invalid_reasons=("engine_gone",)
+            )
         out.mkdir()
         (out / "run.json").write_bytes(msgspec.json.encode({**measured.run, "config": self.config}))
         (out / "events.jsonl").write_bytes(b"")
@@ -84,6 +88,18 @@ def test_where_no_run_of_the_next_number_counts_it_is_at_least(tmp_path, made):
     assert (answer.agents, answer.high, answer.capped) == (3, 3, True)
     assert cap.sentence(answer) == "At least 3 agents at ttft_s.p90<3."
     assert answer.notes[-1] == "no run of 4 agents counts, so that may be carried too"
+
+
+def test_an_engine_that_goes_away_was_not_seen_to_miss_the_level(tmp_path, made):
+    """It may have been killed by anybody: nothing is said of the number that it was asked for."""
+    answer, edge, said = answered(tmp_path, Engine(made, lambda *_: False, dies=4))
+    assert (answer.agents, answer.high, answer.capped, answer.limit) == (3, 3, True, None)
+    assert cap.sentence(answer) == "At least 3 agents at ttft_s.p90<3."
+    gone = [reading.agents for reading in edge.readings if reading.uncounted]
+    assert gone
+    assert set(gone) == {4}
+    assert f"{len(gone)} of {len(edge.readings)} runs do not count: the engine went away" in answer.notes
+    assert "4 agents, seed 0: DOES NOT COUNT: the engine went away" in said
 
 
 def test_where_none_counts_there_is_no_answer_and_it_says_why(tmp_path, made):

@@ -1,6 +1,7 @@
 """`windtunnel compare` with the emulator on the virtual clock, and with folders that exist."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -82,6 +83,24 @@ def test_folders_that_exist_give_the_same_verdicts(done):
     assert "EMULATED, nothing of this is measured: vLLM 0.32.0's rules, H100" in text.stdout
     assert "times +-20%" in text.stdout
     assert "block-01/base" in text.stdout
+
+
+@pytest.mark.parametrize("summed", [True, False])
+def test_a_run_whose_events_cannot_all_be_read_does_not_count(done, tmp_path, summed):
+    _, ran = done
+    runs = json.loads(ran.stdout)["steps"][0]["runs"]
+    broken = tmp_path / "broken"
+    shutil.copytree(runs[0], broken)
+    lines = (broken / "events.jsonl").read_text().splitlines()
+    at = next(n for n, line in enumerate(lines) if '"call_end"' in line)
+    lines[at] = lines[at].replace('"prompt_tokens":', '"prompt_tokens":-')
+    (broken / "events.jsonl").write_text("\n".join(lines) + "\n")
+    if not summed:
+        (broken / "summary.json").unlink()
+    found = windtunnel("compare", *runs[1:], broken)
+    assert found.returncode == 0, found.stderr
+    assert "not counted: broken: lines of its events could not be read" in " ".join(found.stdout.split())
+    assert "3 blocks run, 2 count" in found.stdout
 
 
 def test_other_workloads_are_refused_with_what_differs(done, tmp_path):
