@@ -32,6 +32,7 @@ TO_DO: Mapping[str, str] = {
     "disk_full": "Free some space, or give --out a folder on another disk, and run again.",
     "run_failed": "Read the reason at the end of the run's own output.",
     "died": "Run again; what was written until then is shown.",
+    "damaged": "Copy the run's folder again from where it was made; what can be read of it is shown.",
 }
 
 
