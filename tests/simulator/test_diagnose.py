@@ -11,7 +11,7 @@ from msgspec.structs import fields, replace
 
 from windtunnel.agents.events import CallEnd, Chunks, EngineSample
 from windtunnel.simulator.cli_options import config_of
-from windtunnel.simulator.diagnose import Diagnosis, against, diagnose, levers_left, lines
+from windtunnel.simulator.diagnose import against, diagnose, levers_left, lines
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.expected import expected
 from windtunnel.simulator.results.bottleneck import again, find
@@ -356,50 +356,6 @@ def test_what_had_to_make_room_is_counted_by_tokens_and_what_was_lost_otherwise_
     ]
     assert again(calls) == pytest.approx(900 / 2000)
     assert again([]) == 0.0
-
-
-CODERS = ("library", "--max-context", "32k", "--fit", "scale", "--duration", "60", "--no-text")
-ROOM = f"emulator --gpu H100 {MODEL} --kv-cache-memory-bytes 12g"
-
-
-def against_level(folder: Path, words: tuple[str, ...], agents: int, engine: str) -> tuple[Diagnosis, Summary]:
-    config = config_of([*words, "--agents", str(agents), "--slo", "tpot_s.p90<0.015"])
-    virtual_run(replace(config, engine=engine), load(config.traces), folder)
-    found, summary, _ = diagnose(folder, level=True)
-    return found, summary
-
-
-def test_evicted_prompts_that_hold_decoding_up_are_the_caches_limit_and_its_lever_carries_more(tmp_path):
-    found, summary = against_level(tmp_path / "whole", CODERS, 8, ROOM)
-    assert summary.slo is not None
-    assert not summary.slo.met
-    assert found.bottleneck.parts["held_up"] > 0.3
-    assert found.bottleneck.kind == "kv_capacity"
-    assert found.bottleneck.shares["kv_capacity"] > 0.5 > 0.1 > found.bottleneck.shares["prefill_compute"]
-    assert found.lever == "--kv-cache-dtype fp8"
-    _, pulled = against_level(tmp_path / "half", CODERS, 8, f"{ROOM} {found.lever}")
-    assert pulled.slo is not None
-    assert pulled.slo.met
-
-
-def test_decoding_that_alone_is_well_inside_the_level_is_not_what_breaks_it(tmp_path):
-    found, summary = against_level(tmp_path / "run", CODERS, 6, ROOM.replace("12g", "14g"))
-    assert summary.slo is not None
-    assert not summary.slo.met
-    shares = found.bottleneck.shares
-    assert shares["decode"] > shares["kv_capacity"] > shares["prefill_compute"]
-    assert found.bottleneck.kind == "kv_capacity"
-    assert found.bottleneck.share == pytest.approx(shares["kv_capacity"])
-
-
-def test_new_prompts_that_hold_decoding_up_stay_prefill_compute(tmp_path):
-    words = ("--shape", "24kx200", "--pace", "none", "--duration", "60", "--no-text")
-    found, summary = against_level(tmp_path / "run", words, 3, f"emulator --gpu L40S {MODEL}")
-    assert summary.slo is not None
-    assert not summary.slo.met
-    assert found.bottleneck.kind == "prefill_compute"
-    assert found.bottleneck.shares.get("kv_capacity", 0.0) == 0.0
-    assert found.lever == "--tensor-parallel-size 2"
 
 
 def test_what_a_thread_waited_for_stands_beside_the_call_and_not_in_it(tmp_path):

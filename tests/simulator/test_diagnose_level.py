@@ -10,14 +10,16 @@ from msgspec.structs import replace
 
 from windtunnel.simulator.cli import cli
 from windtunnel.simulator.cli_options import config_of
-from windtunnel.simulator.diagnose import diagnose, lines
+from windtunnel.simulator.diagnose import Diagnosis, diagnose, lines
 from windtunnel.simulator.experiments.capacity import DEFAULT_SLO
+from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.run.virtual import virtual_run
 from windtunnel.traces.sources import load
 
 MODEL = "--model qwen3-coder-30b-a3b --quantization fp8 --max-model-len 32768"
 CODERS = ("library", "--max-context", "32k", "--fit", "scale", "--duration", "60", "--no-text")
+ROOM = f"emulator --gpu H100 {MODEL} --kv-cache-memory-bytes 12g"
 QUEUE = ("--shape", "500x100", "--pace", "none", "--duration", "60")
 
 
@@ -89,3 +91,43 @@ def test_a_run_without_a_call_breaks_no_level(tmp_path):
     events = (folder / "events.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "events.jsonl").write_bytes(b"".join(e for e in events if not e.startswith(b'{"type":"call_end"')))
     assert diagnose(folder)[0].level is None
+
+
+def against_level(folder: Path, words: tuple[str, ...], agents: int, engine: str) -> tuple[Diagnosis, Summary]:
+    config = config_of([*words, "--agents", str(agents), "--slo", "tpot_s.p90<0.015"])
+    virtual_run(replace(config, engine=engine), load(config.traces), folder)
+    found, summary, _ = diagnose(folder, level=True)
+    return found, summary
+
+
+def test_evicted_prompts_that_hold_decoding_up_are_the_caches_limit_and_its_lever_carries_more(tmp_path):
+    found, summary = against_level(tmp_path / "whole", CODERS, 8, ROOM)
+    assert summary.slo is not None
+    assert not summary.slo.met
+    assert found.bottleneck.parts["held_up"] > 0.3
+    assert found.bottleneck.kind == "kv_capacity"
+    assert found.bottleneck.shares["kv_capacity"] > 0.5 > 0.1 > found.bottleneck.shares["prefill_compute"]
+    assert found.lever == "--kv-cache-dtype fp8"
+    _, pulled = against_level(tmp_path / "half", CODERS, 8, f"{ROOM} {found.lever}")
+    assert pulled.slo is not None
+    assert pulled.slo.met
+
+
+def test_decoding_that_alone_is_well_inside_the_level_is_not_what_breaks_it(tmp_path):
+    found, summary = against_level(tmp_path / "run", CODERS, 6, ROOM.replace("12g", "14g"))
+    assert summary.slo is not None
+    assert not summary.slo.met
+    shares = found.bottleneck.shares
+    assert shares["decode"] > shares["kv_capacity"] > shares["prefill_compute"]
+    assert found.bottleneck.kind == "kv_capacity"
+    assert found.bottleneck.share == pytest.approx(shares["kv_capacity"])
+
+
+def test_new_prompts_that_hold_decoding_up_stay_prefill_compute(tmp_path):
+    words = ("--shape", "24kx200", "--pace", "none", "--duration", "60", "--no-text")
+    found, summary = against_level(tmp_path / "run", words, 3, f"emulator --gpu L40S {MODEL}")
+    assert summary.slo is not None
+    assert not summary.slo.met
+    assert found.bottleneck.kind == "prefill_compute"
+    assert found.bottleneck.shares.get("kv_capacity", 0.0) == 0.0
+    assert found.lever == "--tensor-parallel-size 2"
