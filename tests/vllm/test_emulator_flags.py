@@ -37,6 +37,7 @@ OTHER_DEFAULTS = {
     "--model",
     "--port",
     "--enable-prompt-tokens-details",
+    "--enable-per-request-metrics",
     "--compilation-config",
     "--enable-chunked-prefill",
     "--enable-prefix-caching",
