@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
+from windtunnel.agents.acks import LOOK_S, Acks
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import Connection, RawStream, shorten
 from windtunnel.traces.errors import UsageError
@@ -24,6 +25,8 @@ _STALE_NS = 1_000_000_000
 """A reused connection that ends this soon after the request, with no byte of an answer, had been closed before it."""
 _ASKED = re.compile(rb',"max_tokens":(\d{1,9})[,}]')
 _NEAR_BYTES = 4096
+_LOOK_AT = 64
+"""Connections whose acknowledgements are looked at before the loop turns to its sockets again."""
 
 
 class Target(Struct, frozen=True):
@@ -146,6 +149,9 @@ class StreamClient:
         self._addresses: list[str] = []
         self._resolving = asyncio.Lock()
         self._closed = False
+        self._acks = Acks()
+        self._to_look: list[Connection] = []
+        self._looking: asyncio.Handle | None = None
 
     @property
     def in_flight(self) -> int:
@@ -194,6 +200,8 @@ class StreamClient:
     async def close(self) -> None:
         """Close all connections; streams still running end as failures."""
         self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
         connections = [*self._idle, *self._busy]
         self._idle.clear()
         for connection in connections:
@@ -278,8 +286,26 @@ class StreamClient:
                 if address == addresses[-1]:
                     raise
             else:
+                if self._looking is None:
+                    self._look_later()
                 return connection
         raise ConnectionRefusedError(f"{self.target.host} has no address")
+
+    def _look_later(self) -> None:
+        if not (self._closed or self._acks.hopeless):
+            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """At how answers are acknowledged, a few at a time."""
+        waiting = self._to_look
+        if not waiting:
+            waiting.extend(self._busy)
+        self._acks.look(waiting[-_LOOK_AT:], self._now())
+        del waiting[-_LOOK_AT:]
+        if waiting:
+            self._looking = asyncio.get_running_loop().call_soon(self._look)
+        else:
+            self._look_later()
 
     async def _resolve(self) -> list[str]:
         """Look the host up once: a lookup runs in a thread and would delay each connection by its own time."""

@@ -14,6 +14,7 @@ import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 from msgspec import Struct
 
+from windtunnel.agents.acks import Lateness
 from windtunnel.agents.failures import Failure, http_failure
 
 _DETAIL_CHARS = 300
@@ -89,6 +90,7 @@ class Connection(asyncio.Protocol):
         """Had served an earlier exchange when the present one began."""
         self.idle_since = 0
         """ns; when it became free."""
+        self.lateness = Lateness()
         self._now = now_ns
         self._parser = HttpResponseParser(self)
         self._transport: asyncio.Transport | None = None
@@ -114,6 +116,16 @@ class Connection(asyncio.Protocol):
         """Open, between exchanges, and both sides willing to go on."""
         transport = self._transport
         return transport is not None and not transport.is_closing() and self._raw is None and self._keep_alive
+
+    @property
+    def transport(self) -> asyncio.Transport | None:
+        return self._transport
+
+    @property
+    def arrived(self) -> int:
+        """ns; the last bytes of the answer that is being read, 0 where there is none."""
+        raw = self._raw
+        return self._t if raw is not None and raw.status == 200 else 0
 
     @property
     def blocked(self) -> bool:
@@ -312,6 +324,7 @@ class Connection(asyncio.Protocol):
     def _end(self, raw: RawStream) -> None:
         raw.t_end = self._t
         raw.give_up = None
+        self.lateness.since = 0
         self._raw = None
         if self._timer is not None:
             self._timer.cancel()
