@@ -13,10 +13,10 @@ import socket
 from collections.abc import Iterable
 from typing import Protocol
 
-LOOK_S = 0.25
+_LOOK_S, _TRY_S = 0.25, 0.1
 _FLOWS_NS = 35_000_000
 """Bytes came within this time: a stream whose pieces come more seldom gains nothing."""
-_PROVEN_NS = 450_000_000
+_PROVEN_NS = 190_000_000
 """Kept by one stream for so long, the late kind is safe: a server that waits is found out after 40 ms."""
 _AGAIN_NS = 1_900_000_000
 """Where it is known to be safe, a stream is looked at again after this time: a look costs as much as half a chunk."""
@@ -67,6 +67,11 @@ class Acks:
     def hopeless(self) -> bool:
         """Nothing is left to do, for this server or on this system."""
         return _OPTION is None or (not self.safe and self._failed >= _MOST_FAILED)
+
+    @property
+    def look_in_s(self) -> float:
+        """When to look again."""
+        return _LOOK_S if self.safe else _TRY_S
 
     def look(self, flows: Iterable[Flow], now: int) -> None:
         """Set, leave or give up the late kind where an answer flows; `now` in ns."""

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from windtunnel.agents.acks import LOOK_S, Acks
+from windtunnel.agents.acks import Acks
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.http import Connection, RawStream, shorten
 from windtunnel.traces.errors import UsageError
@@ -293,7 +293,7 @@ class StreamClient:
 
     def _look_later(self) -> None:
         if not (self._closed or self._acks.hopeless):
-            self._looking = asyncio.get_running_loop().call_later(LOOK_S, self._look)
+            self._looking = asyncio.get_running_loop().call_later(self._acks.look_in_s, self._look)
 
     def _look(self) -> None:
         """At how answers are acknowledged, a few at a time."""

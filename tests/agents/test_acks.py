@@ -62,14 +62,14 @@ def test_one_stream_tries_and_then_all_do():
     acks, flows = Acks(), [FakeFlow() for _ in range(3)]
     look(acks, flows, 1000)
     assert [flow.socket.sets for flow in flows] == [1, 0, 0]
-    look(acks, flows, 1250)
+    look(acks, flows, 1100)
     assert not acks.safe
-    look(acks, flows, 1500)
+    look(acks, flows, 1200)
     assert acks.safe
     assert [flow.socket.late for flow in flows] == [True, True, True]
-    look(acks, flows, 1750)
+    look(acks, flows, 1450)
     assert [flow.socket.gets for flow in flows] == [2, 0, 0]  # looked at seldom from now on
-    look(acks, flows, 3500)
+    look(acks, flows, 3200)
     assert [flow.socket.gets for flow in flows] == [3, 1, 1]
 
 
