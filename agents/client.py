@@ -54,6 +54,8 @@ class Target(Struct, frozen=True):
         return f"Target({self.url()!r})"
 
 
+_LABEL = 63
+"""Characters of a part of a host's name (RFC 1035, 2.3.4)."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -67,6 +69,11 @@ def parse_target(url: str, api_key: str | None = None, headers: Sequence[tuple[s
         raise UsageError(f"{url!r} is no usable target: {error}; give a URL such as http://127.0.0.1:8000.") from None
     if parts.scheme not in _PORTS or not host:
         raise UsageError(f"{url!r} is no usable target: give a URL such as http://127.0.0.1:8000.")
+    if not host.isascii() or any(not 0 < len(label) <= _LABEL for label in host.rstrip(".").split(".")):
+        try:
+            host = host.encode("idna").decode("ascii")  # as it is looked up, and as HTTP names it
+        except UnicodeError:
+            raise UsageError(f"{url!r} is no usable target: {host!r} cannot be a host's name.") from None
     if parts.query or parts.fragment or parts.username or parts.password:
         raise UsageError(
             f"Target {parts.hostname!r} has a query, fragment or password: give scheme, host, port, path only."

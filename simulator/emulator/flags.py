@@ -23,7 +23,9 @@ from windtunnel.simulator.emulator.profile import Profile, load
 from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.speculation import Speculation, speculation
 from windtunnel.simulator.emulator.step import Limits
+from windtunnel.simulator.results.emulation import NARROW_CACHE
 from windtunnel.traces.errors import UsageError
+from windtunnel.traces.outlet import readable, shown
 
 VLLM_VERSION = "0.32.0"
 """The vLLM whose rules are emulated."""
@@ -111,11 +113,13 @@ class Settings(Struct, frozen=True):
 
     @property
     def unverified(self) -> tuple[str, ...]:
-        """Figures without a source that the step times rest on."""
+        """Figures without a source that the step times rest on, or with one that is hard to believe."""
         rows = {"gpu": self.gpu.source, "model": self.model.source, "calibration": self.reached.fit}
         if self.speculation is not None:
             rows |= {"acceptance": self.speculation.source, "draft": self.speculation.draft.sized}
-        return tuple(name for name, source in rows.items() if _doubtful(source))
+        doubtful = [name for name, source in rows.items() if _doubtful(source)]
+        narrow = self.model.kv_share(self.mode.kv_dtype) < 1
+        return (*doubtful, NARROW_CACHE) if narrow and self.reached.narrow_is_slower else tuple(doubtful)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings:
@@ -123,6 +127,9 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
 
     Of the environment only OMP_NUM_THREADS counts; None is an empty one.
     """
+    for word in argv:
+        if readable(word) != word:
+            raise UsageError(f"{shown(readable(word))}: it holds bytes that are no UTF-8, write it anew.")
     p = parser()
     words = sort(argv, p.flags)
     known = p.parse_args(words.modelled)

@@ -43,6 +43,14 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     tokens than over 1k."""
     fit: str = "unverified"
 
+    @property
+    def narrow_is_slower(self) -> bool:
+        """The fit says that a token takes longer to read from a cache of 8 bit than from one of 16.
+
+        Halving the bytes cannot do that by itself; a kernel can, or the few rows that it was fitted to.
+        """
+        return self.hk8 is not None and 2 * self.hk8 < self.hk
+
     def outside_s(self, prompt_tokens: _Tokens) -> _Tokens:
         """Seconds that a client of measured runs waits for a first token beside the engine's steps."""
         return self.request_ms / 1e3 + prompt_tokens * self.prompt_us / 1e6

@@ -41,7 +41,7 @@ def _unconnected(url: str, error: "aiohttp.ClientConnectorError") -> str:
 
     asked = URL(url)
     place, remedy = "", "start the server or correct the URL"
-    if (error.host, error.port) != (asked.host, asked.port):
+    if (error.host, error.port) != (asked.raw_host, asked.port):
         host = f"[{error.host}]" if ":" in error.host else error.host
         place, remedy = f"it redirects to {host}:{error.port}, and ", "start what it leads to or correct the redirect"
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -294,8 +294,8 @@ def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: 
         notes.append(sr.BLOCKED)
     if i and (sr.forced(step, steps[step.previous or 0]) or sr.forced(step, steps[0])):
         notes.append(sr.FORCED)
-    elif sr.assumed(step):
-        notes.append(sr.ASSUMED)
+    elif (doubt := sr.assumed(step)) is not None:
+        notes.append(doubt)
     if i and (sr.other_work(step, steps[step.previous or 0]) or sr.other_work(step, steps[0])):
         notes.append(sr.OTHER_WORK)
     if sr.models((steps[0], step)) > 1:

@@ -316,7 +316,7 @@ def _configuration(searched: Searched, *, most: int, folder: str) -> Configurati
         runs_made=sum(point["runs"] for point in found.points),
         not_valid=found.not_valid,
         notes=found.notes,
-        assumed=sr.ASSUMED if sr.assumed(searched.one) else None,
+        assumed=sr.assumed(searched.one),
         unsteady=found.not_steady > 0,
         not_steady=found.not_steady,
         deciding=found.deciding,

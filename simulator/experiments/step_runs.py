@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.runs import Measured
+from windtunnel.simulator.results.emulation import NARROW_CACHE
 
 SAME = "resolves to the same settings as {}: one configuration"
 LOSSY = "faster, quality not checked"
@@ -89,9 +90,14 @@ def other_work(step: StepRuns, other: StepRuns) -> bool:
     return len({runs.played(run.run) for s in (step, other) for run in s.runs.values()}) > 1
 
 
-def assumed(step: StepRuns) -> bool:
-    """Whether nobody has seen which drafts would be accepted."""
-    return speculates(step) and bool(resolved(step).get("emulation"))
+def assumed(step: StepRuns) -> str | None:
+    """What of an emulated engine's times is in doubt: which drafts would be accepted, or how fast its cache is read."""
+    emulation = resolved(step).get("emulation")
+    if not emulation:
+        return None
+    doubted = NARROW_CACHE in (emulation.get("unverified") or ())
+    said = [ASSUMED] if speculates(step) else []
+    return "; ".join([*said, *([f"unverified: {NARROW_CACHE}"] if doubted else [])]) or None
 
 
 def models(steps: Sequence[StepRuns]) -> int:

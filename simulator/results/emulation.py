@@ -10,6 +10,9 @@ from msgspec import Struct
 
 from windtunnel.traces.outlet import shown
 
+NARROW_CACHE = "reading an 8-bit cache (fitted as slower than one of 16 bit)"
+"""One of `Emulation.unverified`: halving the bytes cannot make reading slower, so a fit that says it is in doubt."""
+
 
 class Emulation(Struct, frozen=True, kw_only=True):
     gpu: str | None = None

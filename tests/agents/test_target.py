@@ -18,6 +18,8 @@ from windtunnel.traces.errors import UsageError
         ("http://h:8000/v1/chat/completions", "http://h:8000/v1/models"),
         ("HTTP://H:80/v1/completions", "http://h/v1/models"),
         ("http://[::1]:8000", "http://[::1]:8000/v1/models"),
+        ("http://caf\u00e9.example", "http://xn--caf-dma.example/v1/models"),
+        ("http://h.:8000", "http://h.:8000/v1/models"),
     ],
 )
 def test_what_users_type(typed, address):
@@ -26,7 +28,19 @@ def test_what_users_type(typed, address):
 
 @pytest.mark.parametrize(
     "typed",
-    ["", "ftp://h", "http://", "http://h:99999", "http://h:x", "http://h/v1?key=1", "http://u:pw@h/v1", "http://[::1"],
+    [
+        "",
+        "ftp://h",
+        "http://",
+        "http://h:99999",
+        "http://h:x",
+        "http://h/v1?key=1",
+        "http://u:pw@h/v1",
+        "http://[::1",
+        "http://a..b",
+        f"http://{'a' * 64}.example",
+        "http://h\udce9",
+    ],
 )
 def test_what_cannot_be_a_target_is_one_sentence(typed):
     with pytest.raises(UsageError) as error:

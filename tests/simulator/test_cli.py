@@ -31,6 +31,17 @@ def one_sentence(result, code=2):
     return lines[0]
 
 
+@pytest.mark.parametrize("option", ["--engine", "--model", "--target"])
+def test_bytes_that_are_no_text_are_one_sentence(option):
+    result = windtunnel("run", option, "x\udce9", "--calls", "1")
+    assert f"{option} x\ufffd: it holds bytes that are no UTF-8" in one_sentence(result)
+
+
+def test_a_host_that_cannot_be_one_is_one_sentence_wherever_it_is_given():
+    for command in (["run", "--target"], ["doctor", "--target"], ["record", "--port", "0", "--upstream"]):
+        assert "'a..b' cannot be a host's name" in one_sentence(windtunnel(*command, "http://a..b"))
+
+
 def test_help_names_every_command():
     result = windtunnel("--help")
     assert result.returncode == 0

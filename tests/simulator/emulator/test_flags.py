@@ -273,6 +273,7 @@ def test_a_gpu_may_be_a_file(suffix: str, tmp_path: Path) -> None:
         ("--speculative-config 3", "cannot be converted to a JSON object"),
         ("--watermark 2", r"--watermark must be in \[0, 1\)"),
         ("--profile /nowhere.toml", "--profile /nowhere.toml cannot be read"),
+        ("--served-model-name caf\udce9", "caf\ufffd: it holds bytes that are no UTF-8"),
     ],
 )
 def test_wrong_use_is_one_sentence(line: str, message: str) -> None:

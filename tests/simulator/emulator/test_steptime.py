@@ -13,6 +13,7 @@ from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.scheduler import Step
 from windtunnel.simulator.emulator.speculation import speculation
 from windtunnel.simulator.emulator.steptime import StepTime
+from windtunnel.simulator.results.emulation import NARROW_CACHE
 
 PLAIN = Reached(hw=1.0, hf=1.0, hk=1.0, ha=1.0, step_ms=0.0, seq_us=0.0)
 FREE = msgspec.structs.replace(
@@ -227,3 +228,12 @@ def test_assumptions_in_use_are_listed() -> None:
     rows = {name: (value, source) for name, value, source in assumptions(parse(looked, {"OMP_NUM_THREADS": "8"}))}
     assert rows["threads_factor"][0] == 2.0
     assert rows["threads_factor"][1].startswith("assumed")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype", "doubted"), [("h200", "fp8", True), ("h200", "auto", False), ("b200", "fp8", False)]
+)
+def test_an_8_bit_cache_that_was_fitted_as_slower_is_said_to_be_doubtful(gpu, dtype, doubted) -> None:
+    settings = parse(["--gpu", gpu, "--model", "qwen3-coder-30b-a3b", "--kv-cache-dtype", dtype])
+    assert (NARROW_CACHE in settings.unverified) is doubted
+    assert settings.reached.narrow_is_slower is (gpu == "h200")
