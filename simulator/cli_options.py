@@ -180,8 +180,8 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
     from windtunnel.traces.outlet import readable, shown
 
     for option, typed in flags.items():
-        if isinstance(typed, str) and option != "out" and readable(typed) != typed:
-            raise UsageError(f"--{option.replace('_', '-')} {shown(readable(typed))}: it holds bytes that are no UTF-8, write it anew")
+        if isinstance(typed, str) and option != "out" and (text := readable(typed)) != typed:
+            raise UsageError(f"--{option.replace('_', '-')} {shown(text)}: it holds bytes that are no UTF-8, mend them")
     tool_time: Dial | None = None
     per_tool: dict[str, Dial] = {}
     for text in flags["tool_time"]:

@@ -129,7 +129,7 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
     """
     for word in argv:
         if readable(word) != word:
-            raise UsageError(f"{shown(readable(word))}: it holds bytes that are no UTF-8, write it anew.")
+            raise UsageError(f"{shown(readable(word))}: it holds bytes that are no UTF-8, mend them.")
     p = parser()
     words = sort(argv, p.flags)
     known = p.parse_args(words.modelled)

@@ -50,6 +50,8 @@ def asked(flags: Mapping[str, Any], given: Collection[str], *, default_slo: str)
     for engine in engines:
         if not engine.strip():
             raise UsageError("--engine: it is empty, give a command or leave it out for the emulator")
+        if NAMED.fullmatch(f"{engine.strip()} x") and engine.strip().endswith(":"):
+            raise UsageError(f"--engine {engine.strip()} has a name and no command: write 'NAME: COMMAND'")
     named = [NAMED.fullmatch(engine.strip()) for engine in engines]
     commands = [engine if found is None else found["command"] for engine, found in zip(engines, named, strict=True)]
     one = {**flags, "engine": commands[0] if commands else None}

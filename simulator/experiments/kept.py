@@ -13,7 +13,7 @@ from windtunnel.simulator.results import searched
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.liveness import process_alive
-from windtunnel.simulator.results.store import RUN_FILE, SUMMARY_FILE
+from windtunnel.simulator.results.store import RUN_FILE, SUMMARY_FILE, without_description
 from windtunnel.simulator.results.unstarted import UNSTARTED_FILE
 from windtunnel.traces.errors import UsageError
 
@@ -31,7 +31,7 @@ def read_outcome(folder: Path) -> Outcome:
     try:
         return msgspec.json.decode(read_regular(path), type=Outcome)
     except FileNotFoundError:
-        if (said := searched.instead(folder)) is not None:
+        if (said := without_description(folder) or searched.instead(folder)) is not None:
             raise UsageError(said) from None
         raise UsageError(f"{folder} is neither a run nor an experiment with results: give such a folder") from None
     except UNREADABLE as error:

@@ -136,6 +136,7 @@ def test_an_experiment_as_compare_takes_it(tmp_path):
         (["nothing.toml"], "nothing.toml does not exist; give an experiment file, or one of batch-limits"),
         (["--engine", "emulator", "--engine", "emulator --gpu H200", "--try"], "--try is for one configuration"),
         (["--engine", "a: emulator", "--engine", "a: emulator --gpu H200"], "two are named 'a'"),
+        (["--engine", "16 bit: "], "16 bit: has a name and no command"),
         (["--engine", " "], "--engine: it is empty"),
         (["--engine", "emulator", "--target", "http://127.0.0.1:9"], "--target and --engine exclude each other"),
     ],

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from windtunnel.agents.events import CallEnd, Chunks, Heartbeat, Note, Phase, RunEnd, RunStart
 from windtunnel.simulator.cli import cli
+from windtunnel.simulator.experiments.kept import read_outcome
 from windtunnel.simulator.opening import kind_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder, RunWriter, TextLine, without_description
@@ -193,7 +194,7 @@ def test_what_is_no_run_folder(tmp_path):
         lost.mkdir()
         (lost / "events.jsonl").write_bytes(b"")
         (lost / name).write_bytes(data)
-        for opens in (RunFolder.open, lambda path: kind_of([path]), why):
+        for opens in (RunFolder.open, lambda path: kind_of([path]), why, read_outcome):
             with pytest.raises(UsageError, match=rf"has lost its run\.json.*\({name} still there\): copy it") as said:
                 opens(lost)
             assert "remove" not in str(said.value)
