@@ -3,6 +3,9 @@
 This is the ceiling, with a cache that never evicts. Prompts are sequences of pieces; a next turn keeps the pieces of
 its predecessor and adds a few, so only those are looked at. On the token route the figures are exact; on the chat route
 as exact as the planned token counts.
+
+A piece may have less than no tokens: a text that the engine counts as more alone than inside of a message is made up
+for by its framing.
 """
 
 from collections.abc import Iterator, Sequence
@@ -90,18 +93,17 @@ class PrefixIndex:
         if len(trail.nodes) != kept:
             raise ValueError("the trail is shorter than what is kept of it")
         exact = self._extend(trail, added, tokens)
-        total = trail.tokens[-1] if trail.tokens else 0
-        if prompt_tokens is not None:
-            total = prompt_tokens
-            exact = min(exact, total)
+        total = prompt_tokens
+        if total is None:
+            total = trail.tokens[-1] if trail.tokens else 0
+        exact = max(0, min(exact, total))
         return Match(exact, max(0, min(exact, total - 1)) // self.unit * self.unit)
 
     def generated(self, trail: Trail, pieces: Sequence[Piece]) -> None:
         """Tokens generated behind the trail's prompt are in the cache too; the trail itself stays where it is."""
         node = trail.nodes[-1] if trail.nodes else self._root
         for piece in pieces:
-            if piece.tokens > 0:
-                node = node.get(piece) or node.add(piece, _Node())
+            node = node.get(piece) or node.add(piece, _Node())
 
     def drop(self, trail: Trail) -> None:
         """The session is over: what only its own tag leads to can never be matched again."""
@@ -122,7 +124,8 @@ class PrefixIndex:
         for piece in added:
             found = node.get(piece)
             if found is None:
-                exact += _shared(node, piece)
+                owed = -added[known - 1].tokens if known else 0  # what framing made up for beforehand
+                exact += max(owed, _shared(node, piece))
                 break
             exact += piece.tokens
             nodes.append(found)
@@ -151,4 +154,4 @@ def _shared(node: _Node, piece: Piece) -> int:
     """Tokens of a new piece that an earlier, shorter or longer, piece of the same key has too."""
     if node.piece is None and node.more is None:
         return 0
-    return max((min(other.tokens, piece.tokens) for other in node.pieces() if other.key == piece.key), default=0)
+    return max((max(0, min(o.tokens, piece.tokens)) for o in node.pieces() if o.key == piece.key), default=0)

@@ -260,7 +260,7 @@ class Conversation:
         return Body(
             parts=parts,
             length=len(self._prefix) + size + len(tail),
-            expected_prompt_tokens=tokens + extra,
+            expected_prompt_tokens=max(0, tokens + extra),
             pinned_tokens=0 if self.options.natural else pinned,
             reprefilled_tokens=reprefilled,
             kept_pieces=kept_pieces,

@@ -26,7 +26,7 @@ class Rendering(Struct, frozen=True):
 
     calibration: Calibration
     message_overhead: dict[str, int] = field(default_factory=typical_messages)
-    """By role: what the template puts around one message."""
+    """By role: what the template puts around one message; negative where texts alone count more than in messages."""
     fixed_overhead: int = 3
     """Once per prompt: BOS and the generation prompt."""
     default_system: int = 0

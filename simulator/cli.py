@@ -28,10 +28,12 @@ from windtunnel.simulator.cli_validate import validate as validate_emulator
 from windtunnel.simulator.cli_view import view
 from windtunnel.simulator.cli_why import why
 from windtunnel.traces.errors import UsageError, WindtunnelError
-from windtunnel.traces.outlet import one_line, safe_streams
+from windtunnel.traces.outlet import one_line, safe_streams, shown
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """A stdout that takes nothing more: a full disk, a terminal that was closed."""
+UNUSABLE = frozenset({errno.ENAMETOOLONG, errno.EACCES})
+"""A path that cannot even be asked for, whatever it was given for."""
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
@@ -246,6 +248,8 @@ def _main() -> None:
         _drop_stdout()
         sys.exit(0)
     except OSError as error:
+        if error.errno in UNUSABLE and error.filename is not None:
+            _fail(f"{shown(str(error.filename))} cannot be used ({error.strerror}): give another path", 2)
         if error.errno not in FULL:
             raise
         _drop_stdout()

@@ -12,8 +12,14 @@ _MONEY = click.FloatRange(0, max_open=True, max=float("inf"))
 
 @click.command()
 @click.argument("run_dir", type=GivenPath())
-@click.option("--gpu-hour", type=_MONEY, metavar="$", help="What an hour of the machine costs, rented.")
-@click.option("--buy", type=_MONEY, metavar="$", help="Or what it cost, bought.")
+@click.option("--gpu-hour", type=_MONEY, metavar="$", help="What an hour of one GPU costs, rented.")
+@click.option(
+    "--gpus",
+    type=click.IntRange(1),
+    metavar="N",
+    help="So many times (default: the GPUs that the engine's settings tell, else one).",
+)
+@click.option("--buy", type=_MONEY, metavar="$", help="Or what the whole machine cost, all its GPUs, bought.")
 @click.option(
     "--years", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True, help="It is written off over."
 )
@@ -31,6 +37,7 @@ _MONEY = click.FloatRange(0, max_open=True, max=float("inf"))
 def cost(
     run_dir: Path,
     gpu_hour: float | None,
+    gpus: int | None,
     buy: float | None,
     years: float,
     watts: float | None,
@@ -42,4 +49,6 @@ def cost(
     from windtunnel.simulator.cost import show
     from windtunnel.simulator.results.cost import machine
 
-    sys.exit(show(run_dir, hour=machine(gpu_hour, buy, years, watts, kwh), apis=apis, as_json=as_json))
+    hour = machine(gpu_hour, buy, years, watts, kwh)
+    owned = hour if gpu_hour is None else None
+    sys.exit(show(run_dir, gpu_hour=gpu_hour, owned=owned, gpus=gpus, apis=apis, as_json=as_json))

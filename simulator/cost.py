@@ -1,22 +1,27 @@
 """`windtunnel cost`: what a run's traffic costs an hour, on its machine and at APIs, for people and as JSON."""
 
+import math
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.cost import AtApi, Traffic, at_apis, chosen, shipped, traffic
+from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
-from windtunnel.simulator.results.text import percent
+from windtunnel.simulator.results.text import count, percent
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.view import so_far
+from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import safe, to_json
 
@@ -24,6 +29,33 @@ WIDTH = 80
 _NAME = 34
 _COLUMN = 11
 _UNSAID = "; -: no hits are known, so the least is not"
+ASSUMED = "one GPU is assumed, for the engine does not tell how many; --gpus N says it"
+
+_VLLM = {
+    f"--{name.replace('_', '-')}": f"parallel_config.{name}"
+    for name in (
+        "tensor_parallel_size",
+        "pipeline_parallel_size",
+        "data_parallel_size",
+        "prefill_context_parallel_size",
+    )
+}
+SIZES: dict[str, dict[str, str]] = {
+    "vllm": _VLLM,
+    "windtunnel-emulator": _VLLM,
+    "sglang": {f"--{name}-size": f"server_args.{name}_size" for name in ("tp", "pp", "dp")},
+    "tensorrt-llm": {f"--{name}-size": f"parallel_config.{name}_size" for name in ("tp", "pp", "cp")},
+}
+"""By the engine: flags whose product is its number of GPUs, and where its resolved settings have them."""
+_SHORT = {"tp": "tensor", "pp": "pipeline", "dp": "data"}
+_OF_VLLM = {f"-{short}": f"--{long}-parallel-size" for short, long in _SHORT.items()}
+_OF_OTHERS = {f"--{short}": f"--{short}-size" for short in _SHORT} | {
+    f"--{long}-parallel-size": f"--{short}-size" for short, long in (*_SHORT.items(), ("cp", "context"))
+}
+SPELLINGS = {"vllm": _OF_VLLM, "windtunnel-emulator": _OF_VLLM, "sglang": _OF_OTHERS, "tensorrt-llm": _OF_OTHERS}
+"""Other names of these flags."""
+_SHARED = "--enable-dp-attention", "server_args.enable_dp_attention"
+"""With it SGLang's data parallel ranks are the tensor parallel ones."""
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -36,14 +68,52 @@ class Cost(Struct, frozen=True, kw_only=True):
     emulated: bool
     traffic: Traffic
     machine: float | None
-    """An hour of it."""
+    """An hour of it, all its GPUs."""
+    gpus: int | None
+    """None of a recording."""
+    gpus_from: Literal["given", "engine", "assumed"] | None
+    """Who says how many; assumed is one."""
+    gpu_hour: float | None
+    """Of one, rented."""
     apis: tuple[AtApi, ...]
     prices_as_of: str
     prices_source: str
 
 
-def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) -> int:
-    """Print it."""
+def gpus_of(run: Mapping[str, Any]) -> int | None:
+    """How many GPUs the engine of a run has, by its resolved settings, else by its command; None: neither tells."""
+    engine = run.get("engine")
+    engine = engine if isinstance(engine, dict) else {}
+    name = str(engine.get("name"))
+    resolved, sizes = engine.get("resolved"), SIZES.get(name, {})
+    settings = resolved if isinstance(resolved, dict) else {}
+    shared = settings.get(_SHARED[1]) is True
+    told = {flag: settings[where] for flag, where in sizes.items() if where in settings}
+    if not told and sizes:
+        try:
+            _, words = cmd.split(command_of(run) or "")
+        except UsageError:  # it was not started by a command, or by none that can be read
+            return None
+        given = cmd.flags_of(words, SPELLINGS[name])
+        told = {flag: given[flag] for flag in sizes if flag in given}
+        shared = _SHARED[0] in given
+    numbers = [_whole(value) for flag, value in told.items() if not (shared and flag == "--dp-size")]
+    known = [number for number in numbers if number is not None]
+    return math.prod(known) if known else None
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = int(str(value))
+    except ValueError:
+        return None
+    return number if number > 0 else None
+
+
+def show(
+    path: Path, *, gpu_hour: float | None, owned: float | None, gpus: int | None, apis: Sequence[str], as_json: bool
+) -> int:
+    """Print it. `gpu_hour`: $ for one GPU, rented; `owned`: $ for an hour of the whole machine."""
     known = shipped()
     prices = chosen(apis, known)
     problems: list[Problem] = []
@@ -55,6 +125,10 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
         what = "recording" if summary.kind == "recording" else "run"
         print(f"the {what} in {path} is still running; what follows is of what it has so far", file=sys.stderr)
     load = traffic(summary)
+    told = None if gpus is not None else gpus_of(folder.run)
+    known_gpus = gpus or told or 1
+    hour = owned if gpu_hour is None else gpu_hour * known_gpus
+    recording = summary.kind == "recording"
     cost = Cost(
         run_dir=str(path),
         kind=summary.kind,
@@ -63,6 +137,9 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
         emulated=summary.emulated,
         traffic=load,
         machine=hour,
+        gpus=None if recording else known_gpus,
+        gpus_from=None if recording else "given" if gpus else "engine" if told else "assumed",
+        gpu_hour=gpu_hour,
         apis=tuple(at_apis(load, prices, summary.engine.model, hour)),
         prices_as_of=known.as_of,
         prices_source=known.source,
@@ -70,8 +147,8 @@ def show(path: Path, *, hour: float | None, apis: Sequence[str], as_json: bool) 
     for problem in problems[:5]:
         print(problem, file=sys.stderr)
     if as_json:
-        told = msgspec.json.format(to_json(cost), indent=1).decode()
-        sys.stdout.buffer.write(safe(told).encode() + b"\n")
+        text = msgspec.json.format(to_json(cost), indent=1).decode()
+        sys.stdout.buffer.write(safe(text).encode() + b"\n")
     else:
         print("\n".join(lines(cost, summary, own=bool(apis))))
     return 0
@@ -126,12 +203,20 @@ def _machine(cost: Cost) -> list[str]:
         return [] if hour is None else [f"machine       {told}"]
     if hour is None:
         return ["machine       no price given: --gpu-hour, or --buy with --watts and --kwh"]
-    parts = [f"{_money(hour)} an hour", f"{_money(hour / load.agents)} an agent"]
+    whole = f"{_money(hour)} an hour"
+    if cost.gpu_hour is None:
+        whole += ", all its GPUs together"
+    elif (cost.gpus or 1) > 1:
+        whole = f"{count(cost.gpus or 1, 'GPU')} at {_money(cost.gpu_hour)}: {whole}"
+    parts = [whole, f"{_money(hour / load.agents)} an agent"]
     if load.sessions:
         parts.append(f"{_money(hour / load.sessions)} a session equivalent")
     if load.output:
         parts.append(f"{_money(hour / load.output * 1e6)} per million output tokens, prompts included")
-    return Paper(WIDTH).wrapped(", ".join(parts), "machine       ", " " * 14)
+    said = ", ".join(parts)
+    if cost.gpu_hour is not None and cost.gpus_from == "assumed":
+        said += f"; {ASSUMED}"
+    return Paper(WIDTH).wrapped(said, "machine       ", " " * 14)
 
 
 def _table(cost: Cost) -> list[str]:

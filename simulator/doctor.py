@@ -207,7 +207,8 @@ async def foreign_load(
     before = read_page((await fetch(session, root + adapter.metrics_path)).body, adapter.metric_names)
     await clock.sleep(watch_s)
     after = read_page((await fetch(session, root + adapter.metrics_path)).body, adapter.metric_names)
-    grown = sum(after.get(k, 0) - before.get(k, 0) for k in ("generation_tokens", "prompt_tokens"))
+    counters = [(before.get(k, 0), after.get(k, 0)) for k in ("generation_tokens", "prompt_tokens")]
+    grown = sum(b - a if b >= a else b for a, b in counters)  # one that fell began anew
     busy = after.get("running", 0) + after.get("waiting", 0)
     if grown or busy:
         text = f"somebody else uses the server: {busy:.0f} requests, {grown:.0f} tokens in {watch_s:g} s"

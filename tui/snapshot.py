@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from windtunnel.agents.events import CallStart, Event, WaitStart
 from windtunnel.simulator.results.cautions import left_out
-from windtunnel.simulator.results.emulation import Emulation, bar_of, of_run
+from windtunnel.simulator.results.emulation import Emulation, bar_of, missed, of_run
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
@@ -79,9 +79,10 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
 
 
 def _sure(emulated: Emulation) -> str:
-    """`uncalibrated, unverified`: beside the model, where there is room."""
+    """`uncalibrated, unverified, flags not modelled`: beside the model, where there is room."""
     fit = {True: "calibrated", False: "uncalibrated", None: ""}[emulated.calibrated]
-    return ", ".join(part for part in (fit, "unverified" if emulated.unverified else "") if part)
+    flags = "flags not modelled" if missed(emulated.ignored) else ""
+    return ", ".join(part for part in (fit, "unverified" if emulated.unverified else "", flags) if part)
 
 
 def view_of(

@@ -143,7 +143,9 @@ class View(Struct, frozen=True):
     error_bar: str = ""
     """Of an emulated engine's times: `20%`; empty where it is not known."""
     sure: str = ""
-    """Of an emulated engine: `uncalibrated`, and `unverified` where some of its figures have no source."""
+    """Of an emulated engine: `uncalibrated`, `unverified` where some of its figures have no source, and whether flags
+    are not modelled.
+    """
     recording: bool = False
     """Real agents' own traffic, not a replay."""
     speed: str = "real time 1.0x"

@@ -60,7 +60,9 @@ class Screen:
         """(lane, thread) to the cause of the wait that is shown."""
         self._output = self._prompt = 0
         self._done: dict[int, int] = {}
-        """Lane to its calls that ended."""
+        """Lane to its calls that were answered."""
+        self._refused: dict[int, str] = {}
+        """Lane to what went wrong with its last call that was not."""
 
     def session_started(self, session: Session, t: int) -> None:
         title = f"{session.client or 'agent'}/{title_of(session.title) or session.id}"
@@ -78,10 +80,20 @@ class Screen:
         )
 
     def session_ended(self, session: Session, t: int) -> None:
+        """A session that got no answer at all has failed."""
         lane = session.agent
         done = self._done.get(lane, 0)
-        event = ev.SessionEnd(t=t - self._origin, agent=lane, session=session.id, status="completed", calls_done=done)
-        self._sink.emit(event)
+        reason = None if done else self._refused.get(lane)
+        self._sink.emit(
+            ev.SessionEnd(
+                t=t - self._origin,
+                agent=lane,
+                session=session.id,
+                status="completed" if reason is None else "failed",
+                reason=reason,
+                calls_done=done,
+            )
+        )
 
     def call_started(self, turn: Turn, request: Request, told: Opened) -> None:
         t, where = told.t - self._origin, (turn.session.agent, turn.thread.id)
@@ -142,6 +154,8 @@ class Screen:
             )
         )
         self._wrote(turn, told, answer)
+        if call is None and ending.failure is not None:
+            self._refused[turn.session.agent] = ending.failure
         if usage is not None:
             self._done[turn.session.agent] = self._done.get(turn.session.agent, 0) + 1
             self._output += usage.completion or 0

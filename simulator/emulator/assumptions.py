@@ -30,6 +30,8 @@ def _in_use(settings: Settings) -> set[str]:
     draft = speculation.draft if speculation else None
     recurrent = model.recurrent is not None
     graphs = mode.graphs
+    by_bus = mode.tensor_parallel > 1 and not settings.gpu.nvlink
+    uses_host = settings.limits.offload_blocks > 0 or by_bus
     held = {
         "always": True,
         "memory": True,
@@ -38,7 +40,8 @@ def _in_use(settings: Settings) -> set[str]:
         "eager": mode.eager or graphs is None or graphs.mode in ("NONE", "FULL_DECODE_ONLY"),
         "piecewise": graphs is not None and graphs.mode in ("PIECEWISE", "FULL_AND_PIECEWISE"),
         "threads": mode.threads > 1,
-        "tensor_parallel": mode.tensor_parallel > 1,
+        "nvlink": mode.tensor_parallel > 1 and settings.gpu.nvlink,
+        "no_nvlink": by_bus,
         "drafting": draft is not None and draft.passes > 0,
         "eagle": speculation is not None and _guessed(speculation),
         "eagle3": speculation is not None and speculation.method == "eagle3",
@@ -46,7 +49,8 @@ def _in_use(settings: Settings) -> set[str]:
         "triton": recurrent and mode.mamba_backend == "triton",
         "flashinfer": recurrent and mode.mamba_backend == "flashinfer",
         "rounding": recurrent and mode.stochastic_rounding,
-        "offload": settings.limits.offload_blocks > 0,
+        "pcie_4": uses_host and settings.gpu.pcie <= 4,
+        "pcie_5": uses_host and settings.gpu.pcie > 4,
     }
     return {name for name, holds in held.items() if holds}
 

@@ -38,6 +38,8 @@ class Constants(Struct, frozen=True, forbid_unknown_fields=True):
     threads_factor: float
     exchange_us: float
     exchange_gb_s: float
+    pcie_exchange_us: float
+    pcie_exchange_share: float
     draft_pass_us: float
     eagle_layer: float
     eagle3_vocabulary: float
@@ -46,8 +48,13 @@ class Constants(Struct, frozen=True, forbid_unknown_fields=True):
     state_flashinfer: float
     rounding_factor: float
     offload_gb_s: float
+    pcie_4_gb_s: float
     runtime_gib: float
     activation_widths: float
+
+    def host_gb_s(self, pcie: int) -> float:
+        """GB/s between a GPU in a slot of that generation and host memory."""
+        return self.pcie_4_gb_s if pcie <= 4 else self.offload_gb_s
 
 
 @cache

@@ -36,6 +36,10 @@ class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
     """CUDA compute capability; 0 where there is none."""
     fp8: float | None = None
     fp4: float | None = None
+    nvlink: bool = True
+    """GPUs of this kind in one machine are joined by it, or by a link of its kind; else they exchange over PCIe."""
+    pcie: int = 5
+    """Generation of the slot's bus to host memory, 16 lanes of it."""
     reached: Reached = Reached()
 
     @property

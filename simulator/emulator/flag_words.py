@@ -14,13 +14,14 @@ from typing import Any
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.simulator.results.emulation import harmless
 from windtunnel.traces.errors import UsageError
 
 
 class Words(Struct, frozen=True):
     modelled: list[str]
     ignored: list[str]
-    """Real vLLM flags that are not modelled, as given and without their values."""
+    """Real vLLM flags that are not modelled, as given; without the values of those that change nothing measured."""
 
 
 class Unmodelled(Struct, frozen=True):
@@ -66,13 +67,11 @@ def sort(argv: Sequence[str], modelled: Iterable[str]) -> Words:
             if flag in known:
                 _put(nested.setdefault(flag, {}), path, value)
             else:
-                ignored.append(word.partition("=")[0])
+                ignored.append(_given(word.partition("=")[0], [value]))
         elif flag in known:
             kept.append(word)
         else:
-            ignored.append(flag)
-            if not equals:
-                _skip(words, flag)
+            ignored.append(_given(flag, [value] if equals else _values(words, flag)))
     for flag, values in nested.items():
         kept += [flag, json.dumps(values)]
     return Words(kept, list(dict.fromkeys(ignored)))
@@ -106,12 +105,20 @@ def _unknown(flag: str, modelled: frozenset[str]) -> UsageError:
     return UsageError(f"windtunnel engine: unrecognized arguments: {flag}{meant}; see windtunnel engine --help.")
 
 
-def _skip(words: list[str], flag: str) -> None:
+def _given(name: str, values: Sequence[str]) -> str:
+    """With its values, for two of them are two configurations. (Keys are among those without.)"""
+    return name if harmless(name) else " ".join([name, *values])
+
+
+def _values(words: list[str], flag: str) -> list[str]:
+    """Taken off the words that follow it."""
+    values = []
     if flag in unmodelled().values:
-        _next(words, flag)
+        values.append(_next(words, flag))
     elif flag in unmodelled().lists:
         while words and not _is_flag(words[0]):
-            words.pop(0)
+            values.append(words.pop(0))
+    return values
 
 
 def _next(words: list[str], flag: str) -> str:

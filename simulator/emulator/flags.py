@@ -4,6 +4,7 @@ A flag of `vllm serve` that is not modelled is accepted and named in one warning
 """
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -48,6 +49,8 @@ class Settings(Struct, frozen=True):
     """What the time of a step depends on beside GPU and model."""
     utilization: float
     quantization: str | None
+    other_checkpoint: bool
+    """`--quantization` takes another checkpoint than the model's own."""
     seed: int
     host: str
     port: int
@@ -58,7 +61,7 @@ class Settings(Struct, frozen=True):
     load_tracking: bool
     exit_with_parent: bool
     ignored: tuple[str, ...]
-    """Real vLLM flags that were given and are not modelled."""
+    """Real vLLM flags that were given and are not modelled, most with their values."""
     tokenizer: str | None = None
     """Folder with a tokenizer and its chat template; None for the built-in ones."""
     tool_calls: float = 0.0
@@ -117,9 +120,20 @@ class Settings(Struct, frozen=True):
         rows = {"gpu": self.gpu.source, "model": self.model.source, "calibration": self.reached.fit}
         if self.speculation is not None:
             rows |= {"acceptance": self.speculation.source, "draft": self.speculation.draft.sized}
-        doubtful = [name for name, source in rows.items() if _doubtful(source)]
         narrow = self.model.kv_share(self.mode.kv_dtype) < 1
-        return (*doubtful, NARROW_CACHE) if narrow and self.reached.narrow_is_slower else tuple(doubtful)
+        said = {
+            NARROW_CACHE: narrow and self.reached.narrow_is_slower,
+            f"the exchange between GPUs (assumed: {'NVLink' if self.gpu.nvlink else 'PCIe'})": self.joined_by_guess,
+            f"a checkpoint in {self.quantization}, which this model's own is not": self.other_checkpoint,
+        }
+        return (*(name for name, source in rows.items() if _doubtful(source)), *(text for text in said if said[text]))
+
+    @property
+    def joined_by_guess(self) -> bool:
+        """There are several GPUs, and no profile says how fast they exchange."""
+        fitted = self.profile.figures if self.profile else {}
+        names = ("exchange_us", "exchange_gb_s") if self.gpu.nvlink else ("pcie_exchange_us", "pcie_exchange_share")
+        return self.mode.tensor_parallel > 1 and not all(name in fitted for name in names)
 
 
 def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Settings:
@@ -144,17 +158,18 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
     wanted = flag_rules.speculative(known)
     drafted = speculation(wanted, model, known.tensor_parallel_size) if wanted is not None else None
     mode = _mode(known, gpu, tokens, seqs, drafted, environ or {})
-    pool = _pool(known, gpu, model, mode, tokens, seqs)
+    pool = _pool(known, gpu, model, mode, tokens, seqs, words.ignored)
     flag_rules.batch(known, tokens, seqs, pool.max_model_len)
     return Settings(
         gpu=gpu,
         model=model,
         served=tuple(known.served_model_name or (name,)),
-        limits=_limits(known, model, pool, tokens, seqs, drafted, profile),
+        limits=_limits(known, gpu, model, pool, tokens, seqs, drafted, profile),
         pool=pool,
         mode=mode,
         utilization=known.gpu_memory_utilization,
         quantization=known.quantization,
+        other_checkpoint=facts.model(name).other_checkpoint(known.quantization),
         seed=known.seed,
         host=known.host,
         port=known.port,
@@ -177,6 +192,8 @@ def _gpu(name: str | None, profile: Profile | None) -> Gpu:
         raise UsageError(f"--profile is of {profile.gpu} and cannot be used with --gpu {name}: leave one of them out.")
     if profile is not None:
         replaced(profile.figures)
+        if not gpu.nvlink and {"exchange_us", "exchange_gb_s"} & set(profile.figures):
+            return replace(gpu, nvlink=True)  # whatever joins them, the profile says how fast it is
     return gpu
 
 
@@ -251,7 +268,9 @@ def _threads(environ: Mapping[str, str]) -> int:
     return max(1, int(text)) if text.isdigit() else 1
 
 
-def _pool(known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, tokens: int, seqs: int) -> Pool:
+def _pool(
+    known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, tokens: int, seqs: int, ignored: Sequence[str]
+) -> Pool:
     """Blocks and the length that is served."""
     wanted = known.max_model_len
     auto = wanted == AUTO
@@ -269,20 +288,25 @@ def _pool(known: argparse.Namespace, gpu: Gpu, model: Model, mode: Mode, tokens:
         hybrid=not known.disable_hybrid_kv_cache_manager,
     )
     drafted = mode.speculation
-    blocks = known.num_gpu_blocks_override or plan.blocks(
-        known.kv_cache_memory_bytes
-        or memory.available_bytes(
+
+    def available(share: float) -> float:
+        return memory.available_bytes(
             gpu,
             model,
-            utilization=known.gpu_memory_utilization,
+            utilization=share,
             tensor_parallel=mode.tensor_parallel,
             max_num_seqs=seqs,
             max_num_batched_tokens=tokens,
             draft_bytes=drafted.draft.resident_bytes if drafted else 0.0,
         )
-    )
+
+    wanted_bytes = known.kv_cache_memory_bytes
+    blocks = known.num_gpu_blocks_override or plan.blocks(wanted_bytes or available(known.gpu_memory_utilization))
+    if blocks < 2 and wanted_bytes:
+        raise memory.too_few_bytes(wanted_bytes, plan.block_bytes)
     if blocks < 2:
-        raise memory.no_room(gpu, model, mode.tensor_parallel)
+        spread = [*ignored, *_unspread(known)]
+        raise memory.no_room(gpu, model, mode.tensor_parallel, more=plan.blocks(available(1.0)) >= 2, ignored=spread)
     if blocks > _MOST_BLOCKS:
         raise UsageError(
             f"{gpu.name} with {model.name} has room for {blocks:,} blocks of KV cache, and at most {_MOST_BLOCKS:,} "
@@ -305,6 +329,7 @@ def _block_size(gpu: Gpu, model: Model) -> int:
 
 def _limits(
     known: argparse.Namespace,
+    gpu: Gpu,
     model: Model,
     pool: Pool,
     tokens: int,
@@ -333,7 +358,7 @@ def _limits(
         groups=pool.groups,
         prefix_cache_retention_interval=known.prefix_cache_retention_interval,
         offload_blocks=int(host // (pool.layout.block_bytes * known.tensor_parallel_size)),
-        offload_block_s=pool.layout.block_bytes / (figures.offload_gb_s * 1e9),
+        offload_block_s=pool.layout.block_bytes / (figures.host_gb_s(gpu.pcie) * 1e9),
     )
 
 
@@ -344,14 +369,18 @@ def _offloads(known: argparse.Namespace, pool: Pool) -> bool:
 
 def _unused(known: argparse.Namespace, pool: Pool) -> list[str]:
     """Modelled flags whose value is not modelled."""
-    unused = [f"--compilation-config.{key}" for key in known.compilation_config if key not in _COMPILED]
+    config = known.compilation_config
+    unused = [f"--compilation-config.{key} {json.dumps(config[key])}" for key in config if key not in _COMPILED]
     if not known.enable_chunked_prefill:
         unused.append("--no-enable-chunked-prefill")
-    if known.pipeline_parallel_size > 1:
-        unused.append("--pipeline-parallel-size")
+    unused += _unspread(known)
     if known.kv_offloading_size and not _offloads(known, pool):
-        unused.append("--kv-offloading-size")
+        unused.append(f"--kv-offloading-size {known.kv_offloading_size:g}")
     return unused
+
+
+def _unspread(known: argparse.Namespace) -> list[str]:
+    return [f"--pipeline-parallel-size {known.pipeline_parallel_size}"] if known.pipeline_parallel_size > 1 else []
 
 
 _COMPILED = ("mode", "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")

@@ -1,9 +1,15 @@
 """What of a GPU's memory is left for KV cache, and the batch that vLLM takes for a GPU of that size."""
 
+from collections.abc import Sequence
+
 from windtunnel.simulator.emulator.constants import Constants, constants
 from windtunnel.simulator.emulator.facts import GIB, Gpu
 from windtunnel.simulator.emulator.model import Model
 from windtunnel.traces.errors import EngineError
+from windtunnel.traces.outlet import shown
+
+_ELSEWHERE = ("-parallel", "offload")
+"""In names of vLLM's flags that put weights, or a part of them, somewhere else."""
 
 
 def reserve_bytes(
@@ -36,12 +42,23 @@ def available_bytes(
     return gpu.memory_gib * GIB * utilization - weights - reserve
 
 
-def no_room(gpu: Gpu, model: Model, tensor_parallel: int) -> EngineError:
+def no_room(gpu: Gpu, model: Model, tensor_parallel: int, *, more: bool, ignored: Sequence[str] = ()) -> EngineError:
+    """`more`: a higher share of the memory would do. `ignored`: flags that are not modelled, if any might."""
     weights = (model.dense_bytes + model.expert_bytes) / tensor_parallel
+    spread = [shown(flag) for flag in ignored if any(word in flag for word in _ELSEWHERE)]
+    share = ", or a higher --gpu-memory-utilization" if more else ""
+    missed = f" ({', '.join(spread)}: not modelled)" if spread else ""
     return EngineError(
         f"No available memory for the cache blocks: {model.name} needs {weights / GIB:.1f} GiB for its weights and "
-        f"{gpu.name} has {gpu.memory_gib:.1f} GiB; try another --gpu, --quantization or --tensor-parallel-size, or a "
-        "higher --gpu-memory-utilization."
+        f"{gpu.name} has {gpu.memory_gib:.1f} GiB; try another --gpu, --quantization or --tensor-parallel-size{share}"
+        f"{missed}."
+    )
+
+
+def too_few_bytes(given: int, block_bytes: int) -> EngineError:
+    return EngineError(
+        f"No available memory for the cache blocks: --kv-cache-memory-bytes of {given:,} is less than two of "
+        f"{block_bytes:,} bytes; give more."
     )
 
 

@@ -155,6 +155,10 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
             compute_bits=min(compute, self.compute_bits),
         )
 
+    def other_checkpoint(self, method: str | None) -> bool:
+        """Whether `--quantization` names a format that this checkpoint is not in and that vLLM does not make of it."""
+        return method is not None and method not in _ONLINE and self.quantised(method) != self
+
 
 QUANTISED = {
     "fp8": (8.0, 8.0),
@@ -180,4 +184,17 @@ QUANTISED = {
     "bitsandbytes": (4.5, 16.0),
 }
 """Bits per weight with their scales, and of the format computed in."""
+_ONLINE = (
+    "fp8",
+    "fp8_per_tensor",
+    "fp8_per_block",
+    "fp8_per_channel",
+    "mxfp8",
+    "mxfp4",
+    "nvfp4_per_token",
+    "bitsandbytes",
+)
+"""What vLLM makes of a 16-bit checkpoint as it loads it (its pages on online quantization and bitsandbytes); all others
+are read from a checkpoint made so.
+"""
 _EXPERTS_ONLY = ("mxfp4", "gpt_oss_mxfp4")

@@ -37,6 +37,7 @@ GPU: Mapping[str, Range] = {
     "fp4": _TFLOPS,
     "watts": Range(0, 1e6, whole=True),
     "capability": Range(0, 100),
+    "pcie": Range(1, 10, whole=True),
 }
 REACHED: Mapping[str, Range] = {
     "hw": _SHARE,
@@ -62,6 +63,8 @@ FIGURES: Mapping[str, Range] = {
     "threads_factor": Range(0.001, 1000),
     "exchange_us": _US,
     "exchange_gb_s": _GB_S,
+    "pcie_exchange_us": _US,
+    "pcie_exchange_share": _SHARE,
     "draft_pass_us": _US,
     "eagle_layer": Range(0, 1000),
     "eagle3_vocabulary": Range(1, 1e7),
@@ -70,6 +73,7 @@ FIGURES: Mapping[str, Range] = {
     "state_flashinfer": _SHARE,
     "rounding_factor": Range(0.001, 1000),
     "offload_gb_s": _GB_S,
+    "pcie_4_gb_s": _GB_S,
     "runtime_gib": Range(0, 1e4),
     "activation_widths": Range(0, 1e4),
 }

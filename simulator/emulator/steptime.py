@@ -86,9 +86,11 @@ class StepTime:
         # Between GPUs: two all-reduces a layer.
         self._exchange, self._exchange_token = 0.0, 0.0
         if shards > 1:
-            self._exchange = 2 * model.layers * known.exchange_us / 1e6
+            host = known.host_gb_s(gpu.pcie) * known.pcie_exchange_share
+            late, joined = (known.exchange_us, known.exchange_gb_s) if gpu.nvlink else (known.pcie_exchange_us, host)
+            self._exchange = 2 * model.layers * late / 1e6
             moved = 2 * (shards - 1) / shards * model.hidden * 2
-            self._exchange_token = 2 * model.layers * moved / (known.exchange_gb_s * 1e9)
+            self._exchange_token = 2 * model.layers * moved / (joined * 1e9)
 
         # Drafts: one pass after the other, all sequences in each.
         self._passes = 0

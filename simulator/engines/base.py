@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.client import parse_target
-from windtunnel.simulator.engines.patience import leave_out, leaves_out, waiting
+from windtunnel.simulator.engines.patience import leave_out, leaves_out, say_once, waiting
 from windtunnel.simulator.engines.unanswered import unreachable
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.outlet import shown
@@ -26,7 +26,7 @@ ANSWER_S = 120.0
 METRICS_S = 10.0
 """A metrics page is made at once by an engine that has one, however busy it is."""
 LOOK_S = 1.0
-"""Between looks at whether the connection is still there while an answer comes."""
+"""Between looks at whether an answer is whole or its connection gone, while nothing comes."""
 MOST_BYTES = 1 << 28
 """Of one answer: what is longer has no end."""
 
@@ -206,29 +206,51 @@ async def fetch(session: "aiohttp.ClientSession", url: str, body: Any = None, *,
 
 
 async def _body(response: "aiohttp.ClientResponse", url: str) -> bytes:
-    parts, size = [], 0
-    while part := await _part(response):
+    """All of it; without its end where that does not come though the answer is whole, which is said."""
+    parts: list[bytes] = []
+    size = looked_at = 0
+    while True:
+        try:
+            async with asyncio.timeout(LOOK_S) as limit:
+                part = await response.content.readany()
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            _check_kept(response)
+            if size > looked_at and (last := _last_word(body := b"".join(parts))):
+                say_once(f"{url}: still open after {last}; the answer is taken without its end")
+                return body
+            looked_at = size
+            continue
+        if not part:
+            return b"".join(parts)
         parts.append(part)
         size += len(part)
         if size > MOST_BYTES:
             raise EngineError(f"{url}: the answer has no end ({MOST_BYTES >> 20} MiB were read)")
-    return b"".join(parts)
 
 
-async def _part(response: "aiohttp.ClientResponse") -> bytes:
-    """The next bytes, none at the end. Where a damaged part ends the connection, nobody wakes who waits for more."""
-    while True:
-        try:
-            async with asyncio.timeout(LOOK_S) as limit:
-                return await response.content.readany()
-        except TimeoutError:
-            if not limit.expired():
-                raise
-        kept = response.connection
-        if kept is not None and (kept.transport is None or kept.transport.is_closing()):
-            import aiohttp
+def _check_kept(response: "aiohttp.ClientResponse") -> None:
+    """Where a damaged part ends the connection, nobody wakes who waits for more."""
+    kept = response.connection
+    if kept is not None and (kept.transport is None or kept.transport.is_closing()):
+        import aiohttp
 
-            raise aiohttp.ClientPayloadError("the connection is gone, and not the answer's end the reason")
+        raise aiohttp.ClientPayloadError("the connection is gone, and not the answer's end the reason")
+
+
+def _last_word(body: bytes) -> str:
+    """What shows that a stream or a record is whole; empty where more may come."""
+    body = body.removeprefix(BOM).strip()
+    if body[-16:].rpartition(b"\n")[2].replace(b" ", b"") == b"data:[DONE]":
+        return "[DONE]"
+    if not body.startswith((b"{", b"[")):
+        return ""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+    return "the last bracket"
 
 
 async def metrics_page(session: "aiohttp.ClientSession", url: str) -> Answer:

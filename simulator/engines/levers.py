@@ -74,6 +74,7 @@ VLLM: Levers = {
             instead=DRAFTING,
         ),
         Lever("--quantization fp8", lossy=True),
+        Lever("--tensor-parallel-size 2", note=GPUS),  # each reads half of the weights and of the cache
     ),
     "prefill_compute": (Lever("--tensor-parallel-size 2", note=GPUS), Lever("--quantization fp8", lossy=True)),
     "client": CLIENT,
@@ -88,7 +89,11 @@ SGLANG: Levers = {
     ),
     "batch": (Lever("a higher --max-running-requests"),),
     "prefill_budget": (Lever("a higher --chunked-prefill-size"),),
-    "decode": (Lever("--speculative-algorithm NGRAM", note=DRAFTS), Lever("--quantization fp8", lossy=True)),
+    "decode": (
+        Lever("--speculative-algorithm NGRAM", note=DRAFTS),
+        Lever("--quantization fp8", lossy=True),
+        Lever("--tp-size 2", note=GPUS),
+    ),
     "prefill_compute": (Lever("--tp-size 2", note=GPUS), Lever("--quantization fp8", lossy=True)),
     "client": CLIENT,
 }
@@ -104,6 +109,7 @@ TRTLLM: Levers = {
     "prefill_budget": (Lever("a higher --max_num_tokens"),),
     "decode": (
         Lever("speculative_config: {decoding_type: MTP} in its YAML", note=DRAFTS, instead=("--speculative-config",)),
+        Lever("--tp_size 2", note=GPUS),
     ),
     "prefill_compute": (Lever("--tp_size 2", note=GPUS),),
     "client": CLIENT,

@@ -24,6 +24,7 @@ class Patience:
         self._open: dict[object, tuple[str, float]] = {}
         self._pause = QUIET_S
         self._left_out: set[str] = set()
+        self._said: set[str] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     @contextlib.contextmanager
@@ -42,6 +43,12 @@ class Patience:
         """Say why, and do not ask this again."""
         self._left_out.add(url)
         self._talk(why)
+
+    def say_once(self, text: str) -> None:
+        """However often it happens."""
+        if text not in self._said:
+            self._said.add(text)
+            self._talk(text)
 
     def leaves_out(self, url: str) -> bool:
         return url in self._left_out
@@ -83,6 +90,13 @@ def leave_out(url: str, why: str) -> None:
     patience = _patience.get()
     if patience is not None:
         patience.leave_out(url, why)
+
+
+def say_once(text: str) -> None:
+    """Tells the `patience` around this, if there is one, what is odd about an answer."""
+    patience = _patience.get()
+    if patience is not None:
+        patience.say_once(text)
 
 
 @contextlib.asynccontextmanager

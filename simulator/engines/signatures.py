@@ -30,6 +30,10 @@ SIGNATURES: tuple[tuple[str, str], ...] = (
         "the KV cache is too small for a context of {0} tokens; lower --max-model-len or give it more memory",
     ),
     (
+        r"No available memory for the cache blocks: (.+?)\.?(?=\n|$)",  # the emulator knows what would help
+        "no memory is left for the KV cache: {0}",
+    ),
+    (
         r"No available memory for the cache blocks",
         "no memory is left for the KV cache; raise --gpu-memory-utilization or take a smaller model",
     ),

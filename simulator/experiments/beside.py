@@ -19,6 +19,7 @@ from windtunnel.simulator.experiments.outcome import Comparison, Outcome, assess
 from windtunnel.simulator.experiments.runs import Measured
 from windtunnel.simulator.experiments.step_runs import SAME as SAME_AS
 from windtunnel.simulator.experiments.step_runs import StepRuns
+from windtunnel.simulator.results.emulation import missed_by
 
 SAME = "the same settings in every run: what differs is noise, or the machine"
 OTHER = "other work than {}, so no verdict: {}"
@@ -106,7 +107,7 @@ def settings(run: Mapping[str, Any]) -> dict[str, str]:
     resolved = engine.get("resolved")
     named = {"engine": engine.get("name"), "version": engine.get("version"), "model": engine.get("model")}
     named |= {"gpu": emulation.get("gpu") or engine.get("gpu"), "kv_tokens": engine.get("kv_tokens")}
-    named |= {"seed": run.get("seed")}
+    named |= {"seed": run.get("seed"), "not modelled": ", ".join(missed_by(emulation)) or None}
     found = {key: text(value) for key, value in named.items() if value is not None}
     found |= runs.workload(run)
     if isinstance(resolved, dict):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from windtunnel.simulator.diagnose import Diagnosis, diagnose
 from windtunnel.simulator.engines.command import files_of, split
@@ -18,8 +18,10 @@ from windtunnel.simulator.experiments.claim import set_aside, taken
 from windtunnel.simulator.experiments.digests import digest
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
+from windtunnel.simulator.experiments.tries import NAME, tries
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.bottleneck import CLIENT_LATE
+from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.searched import ANSWER_FILE, PLAN_FILE, unanswered
@@ -35,6 +37,12 @@ PEOPLE = "for people at the recorded pace: --pace recorded"
 """Idle sessions' contexts want their place in the cache too: no factor makes people of busy agents."""
 DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 """Somebody waits for it: three seconds to begin, 20 tokens a second."""
+
+
+NOT_TRIED = (
+    "not tried: {}: one of them may carry more; leave --try out and ask for each with an --engine of its own beside "
+    'the plain one, --engine "..." --engine "... {}"'
+)
 
 
 class Runner(Protocol):
@@ -82,6 +90,19 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Folder with a run for each reading."""
     configurations: tuple[Configuration, ...] = ()
     """All that were asked, the first included, whose figures are those above; empty where it was one alone."""
+    untried: tuple[str, ...] = ()
+    """Flags for its command that are known against the limit and that `--try` did not search, best first; without those
+    that take other hardware."""
+
+    def __post_init__(self) -> None:
+        """What `--try` left aside is known by what it searched."""
+        tried = [row.name for row in self.configurations if row.tried]
+        if not tried:
+            return
+        left = tuple(flags for flags in self.untried if NAME.format(flags) not in tried)
+        force_setattr(self, "untried", left)
+        if left and (said := NOT_TRIED.format("; ".join(left), left[0])) not in self.notes:
+            force_setattr(self, "notes", (*self.notes, said))
 
 
 class NothingCountsError(RunError):
@@ -316,7 +337,20 @@ def answer(
         not_steady=rising,
         deciding=about,
         runs=str(folder),
+        untried=_untried(stops),
     )
+
+
+def _untried(stops: Diagnosis | None) -> tuple[str, ...]:
+    """Flags against what stops it; none where the engine was not started by a command."""
+    if stops is None:
+        return ()
+    run = RunFolder.open(Path(stops.run_dir)).run
+    command = command_of(run)
+    if command is None:
+        return ()
+    known = tries(stops.bottleneck.kind, command, run)
+    return tuple(one.flags for one in (*known.pulled, *known.further))
 
 
 def _not_valid(edge: Edge, duration_s: float | None) -> list[str]:

@@ -88,6 +88,8 @@ def silent(steps: Sequence[StepRuns], i: int, *, seeds: int) -> str | None:
         return sr.OTHER_WORK
     if sr.forced(steps[i], steps[0]):
         return sr.FORCED
+    if flags := sr.unmodelled(steps[i], steps[0]):
+        return sr.no_model(flags)
     emulated = {run.summary.emulated for step in (steps[i], steps[0]) for run in step.runs.values()}
     if len(emulated) > 1:
         return MIXED

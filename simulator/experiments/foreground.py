@@ -1,4 +1,4 @@
-"""A command's work on an event loop of its own, which Ctrl-C and SIGTERM end."""
+"""A command's work on an event loop of its own, which Ctrl-C, SIGTERM and SIGHUP end."""
 
 import asyncio
 import signal
@@ -10,6 +10,9 @@ from windtunnel.simulator.run.viewer import say
 
 T = TypeVar("T")
 INTERRUPTED = 130
+HUP = () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
+ENDING = (signal.SIGINT, signal.SIGTERM, *HUP)
+"""Signals that end the work. Under nohup it goes on when its terminal is closed."""
 
 
 def to_the_end(work: Coroutine[Any, Any, T], *, goes_on: str) -> T:
@@ -18,7 +21,7 @@ def to_the_end(work: Coroutine[Any, Any, T], *, goes_on: str) -> T:
     async def main() -> T:
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in ENDING:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
         return await work
 

@@ -2,11 +2,13 @@
 
 A run that is not valid says nothing and its block is dropped for its step. Steps that resolve to the same settings are
 one configuration. What a comparison cannot know (text that was forced under speculation, answers that may have become
-worse, runs that were not interleaved) takes its verdict away or stands beside it.
+worse, flags that the emulator does not model, runs that were not interleaved) takes its verdict away or stands beside
+it.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from math import exp, sqrt
 from typing import Any
 
@@ -151,6 +153,7 @@ def assess(
             return {str(m): SAME_RUNS if _told(valid[twins[i]], m) else NOT_TOLD for m in metrics}
         silent = _blocked(valid[j], valid[i], places)
         silent = silent or sr.forced(steps[i], steps[j]) or sr.other_work(steps[i], steps[j])
+        silent = silent or bool(sr.unmodelled(steps[i], steps[j]))
         silent = silent or any(run.live for step in (steps[i], steps[j]) for run in step.runs.values())
         said, table = {}, 0 if silent else sum(e.df > 0 for e in found.values()) or None
         for metric in map(str, metrics):
@@ -192,7 +195,7 @@ def assess(
                         i,
                         twins,
                         blocked=bool(i) and _blocked(valid[0], valid[i], places),
-                        faster=any(found.verdict == "better" for found in versus_base[i].values()),
+                        said={found.verdict for found in versus_base[i].values()},
                     )
                 ),
                 changes=step.changes,
@@ -284,18 +287,26 @@ def _told(valid: Mapping[int, Measured], metric: Metric) -> bool:
     return any(metric.of(run.summary, run.calls) is not None for run in valid.values())
 
 
-def _notes(steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool, faster: bool) -> list[str]:
+def _notes(
+    steps: Sequence[StepRuns], i: int, twins: Sequence[int], *, blocked: bool, said: AbstractSet[st.Verdict]
+) -> list[str]:
+    """`said`: the verdicts against the base."""
     step, notes = steps[i], []
     if twins[i] != i:
         notes.append(sr.SAME.format(steps[twins[i]].name))
     if sr.lossy(steps, i):
-        notes.append(sr.LOSSY if faster else sr.LOSSY_NOT_FASTER)
+        faster = sr.LOSSY_IN_PART if "worse" in said else sr.LOSSY
+        notes.append(faster if "better" in said else sr.LOSSY_NOT_FASTER)
     if blocked:
         notes.append(sr.BLOCKED)
+    others = (steps[step.previous or 0], steps[0]) if i else ()
+    missed = [flag for other in others for flag in sr.unmodelled(step, other)]
     if i and (sr.forced(step, steps[step.previous or 0]) or sr.forced(step, steps[0])):
         notes.append(sr.FORCED)
-    elif (doubt := sr.assumed(step)) is not None:
+    elif (doubt := sr.assumed(step, told=missed)) is not None:
         notes.append(doubt)
+    if missed:
+        notes.append(sr.no_model(missed))
     if i and (sr.other_work(step, steps[step.previous or 0]) or sr.other_work(step, steps[0])):
         notes.append(sr.OTHER_WORK)
     if sr.models((steps[0], step)) > 1:

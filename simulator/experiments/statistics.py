@@ -142,11 +142,14 @@ def _tail(distance: float, error: float, df: int, *, signed: bool = False) -> fl
 
 
 def judge(table: Mapping[tuple[str, str], Estimate], better: Mapping[str, Better]) -> dict[tuple[str, str], Verdict]:
-    """Verdicts for a whole table: keys are (comparison, metric), `better` says which way a metric improves."""
+    """Verdicts for a whole table: keys are (comparison, metric), `better` says which way a metric improves.
+
+    What differs by surely less than matters is no difference: on a virtual clock a thousandth can be certain.
+    """
     differ, alike = _hold(table)
     verdicts: dict[tuple[str, str], Verdict] = {}
     for key, found in table.items():
-        if key in differ and found.ratio is not None:
+        if key in differ and key not in alike and found.ratio is not None:
             verdicts[key] = "better" if (found.ratio > 1) == (better[key[1]] == "higher") else "worse"
         else:
             verdicts[key] = "no_difference" if key in alike else "too_noisy"

@@ -9,15 +9,17 @@ from msgspec import Struct
 
 from windtunnel.simulator.experiments import runs
 from windtunnel.simulator.experiments.runs import Measured
-from windtunnel.simulator.results.emulation import NARROW_CACHE
+from windtunnel.simulator.results.emulation import NARROW_CACHE, missed_by, name_of, not_modelled
 
 SAME = "resolves to the same settings as {}: one configuration"
 LOSSY = "faster, quality not checked"
+LOSSY_IN_PART = "better in part, quality not checked"
 LOSSY_NOT_FASTER = "quality not checked: it may change what the model answers"
 FORCED = (
     "no verdict: drafts were accepted or refused on forced text; give a synthetic acceptance, or measure with real text"
 )
 BLOCKED = "no verdict: the runs were not interleaved"
+NOT_MODELLED = "no verdict: the emulator does not model {}"
 OTHER_WORK = "no verdict: its settings made other sessions be replayed than those it is compared with"
 LIVE = "{} is still going on: its figures so far, and no verdict"
 ASSUMED = "acceptance is assumed: the emulator has no drafts to judge"
@@ -90,14 +92,31 @@ def other_work(step: StepRuns, other: StepRuns) -> bool:
     return len({runs.played(run.run) for s in (step, other) for run in s.runs.values()}) > 1
 
 
-def assumed(step: StepRuns) -> str | None:
-    """What of an emulated engine's times is in doubt: which drafts would be accepted, or how fast its cache is read."""
+def unmodelled(step: StepRuns, other: StepRuns) -> tuple[str, ...]:
+    """Flags by which the two differ and that an emulated one of them does not model: what they bring is not in it."""
+    if not step.runs or not other.runs:
+        return ()
+    mine, theirs = (missed_by(resolved(s).get("emulation")) for s in (step, other))
+    return tuple(flag for flag in (*mine, *theirs) if (flag in mine) != (flag in theirs))
+
+
+def no_model(flags: Sequence[str]) -> str:
+    """Why nothing may be said of two that differ by these flags."""
+    return NOT_MODELLED.format(", ".join(dict.fromkeys(map(name_of, flags))))
+
+
+def assumed(step: StepRuns, *, told: Sequence[str] = ()) -> str | None:
+    """What of an emulated engine's times is in doubt: which drafts would be accepted, how fast its cache is read, what
+    flags would do that are not modelled (those that are not `told` already).
+    """
     emulation = resolved(step).get("emulation")
     if not emulation:
         return None
     doubted = NARROW_CACHE in (emulation.get("unverified") or ())
     said = [ASSUMED] if speculates(step) else []
-    return "; ".join([*said, *([f"unverified: {NARROW_CACHE}"] if doubted else [])]) or None
+    flags = [flag for flag in missed_by(emulation) if flag not in told]
+    said += [f"unverified: {NARROW_CACHE}"] if doubted else []
+    return "; ".join([*said, *([not_modelled(flags)] if flags else [])]) or None
 
 
 def models(steps: Sequence[StepRuns]) -> int:

@@ -129,9 +129,12 @@ def blocks(outcome: Outcome) -> str:
 
 
 def emulated(outcome: Outcome) -> list[str]:
-    """Whose figures they are and how far their times may be off, once for each emulated GPU and model."""
-    told = [step.resolved["emulation"] for step in outcome.steps if step.resolved.get("emulation")]
-    return list(dict.fromkeys(map(announced, told or [None])))
+    """Whose figures they are and how far their times may be off, once for each emulated GPU and model.
+
+    What is not modelled is a step's own and stands with it.
+    """
+    told = [one for step in outcome.steps if isinstance(one := step.resolved.get("emulation"), dict) and one]
+    return list(dict.fromkeys(announced(one | {"ignored_flags": []}) for one in told)) or [announced(None)]
 
 
 def before(step: StepOutcome, outcome: Outcome) -> StepOutcome:
@@ -202,7 +205,7 @@ def not_counted(run: str) -> str:
 
 
 def _wrapped(text: str, indent: str = "  ") -> list[str]:
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ")
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ", break_on_hyphens=False)
 
 
 def markdown(outcome: Outcome) -> str:

@@ -14,6 +14,8 @@ from windtunnel.simulator.experiments.plan import Step
 
 MOST = 3
 """Levers that are tried; each takes a search."""
+NAME = "with {}"
+"""Of what is tried, `with --kv-cache-dtype fp8`."""
 SETTINGS = {
     "--gpu-memory-utilization": "cache_config.gpu_memory_utilization",
     "--max-num-seqs": "scheduler_config.max_num_seqs",
@@ -24,7 +26,7 @@ SETTINGS = {
 
 class Try(Struct, frozen=True):
     step: Step
-    """Named by its flags, `with --kv-cache-dtype fp8`."""
+    """Named by its flags, see `NAME`."""
     flags: str
 
 
@@ -33,6 +35,8 @@ class Tries(Struct, frozen=True):
     """Best first."""
     left_out: tuple[str, ...]
     """What is known against the limit beside them, each with why it is not tried here."""
+    further: tuple[Try, ...] = ()
+    """What could be tried too, beyond `MOST`."""
 
 
 def tries(kind: str, command: str, run: Mapping[str, Any]) -> Tries:
@@ -49,9 +53,9 @@ def tries(kind: str, command: str, run: Mapping[str, Any]) -> Tries:
         flags, why = _flags(lever, command, settings)
         if flags is None:
             left_out.append(f"{lever.text}: {why}")
-        elif len(pulled) < MOST:
+        else:
             pulled.append(Try(_step(lever, flags, command), flags))
-    return Tries(tuple(pulled), tuple(left_out))
+    return Tries(tuple(pulled[:MOST]), tuple(left_out), tuple(pulled[MOST:]))
 
 
 def _flags(lever: Lever, command: str, settings: Mapping[str, Any]) -> tuple[str | None, str]:
@@ -88,5 +92,5 @@ def _step(lever: Lever, flags: str, command: str) -> Step:
     added = shlex.split(flags)
     left = cmd.changed(words, {}, [word for word in added if word.startswith("--")])
     return Step(
-        name=f"with {flags}", command=cmd.join(env, [*left, *added]), previous=0, changes=(flags,), lossy=lever.lossy
+        name=NAME.format(flags), command=cmd.join(env, [*left, *added]), previous=0, changes=(flags,), lossy=lever.lossy
     )

@@ -59,6 +59,8 @@ class Done(Struct, frozen=True, tag=True):
     calls: int
     failed: int
     """Calls beside these."""
+    aborted: int = 0
+    """Calls among those recorded that their client gave up."""
 
 
 ToWriter = Begin | Opened | Arrived | Closed | End

@@ -159,7 +159,8 @@ class WriterLink:
             self._broke(reason)
 
     def _hung_up(self) -> None:
-        if self._first.done() and not self._done.done():
+        begun = self._first.done() and not isinstance(self._first.result(), Refused)
+        if begun and not self._done.done():
             self._lose("the process that wrote the recording died")
         for waiting in (self._first, self._done):
             if not waiting.done():

@@ -149,7 +149,8 @@ class Record:
 
 def told(done: Done, folder: str) -> str:
     failed = f"; {count(done.failed, 'further call')} failed" if done.failed else ""
-    return f"recorded {count(done.calls, 'call')} of {count(done.sessions, 'session')} in {folder}{failed}"
+    aborted = f", {done.aborted} of them aborted" if done.aborted else ""
+    return f"recorded {count(done.calls, 'call')} of {count(done.sessions, 'session')} in {folder}{aborted}{failed}"
 
 
 def missing(link: WriterLink, folder: str) -> str:

@@ -52,9 +52,13 @@ class _Sink:
         self._writer = writer
         self.failed = 0
         """Calls that the server did not answer; those that their client gave up are none."""
+        self.aborted = 0
+        """These."""
 
     def emit(self, event: ev.Event) -> None:
-        self.failed += isinstance(event, ev.CallEnd) and event.failure not in (None, Failure.ABORTED)
+        if isinstance(event, ev.CallEnd):
+            self.failed += event.failure not in (None, Failure.ABORTED)
+            self.aborted += event.failure == Failure.ABORTED
         self._writer.emit(event)
 
     def wrote(self, what: Wrote) -> None:
@@ -132,7 +136,8 @@ class Recording:
         self._writer.close()
         self._clear_log(self._writer.path / LOG)
         if self._broken is None:
-            self.pipe.send(Done(self._recorder.sessions, self._recorder.calls, self._sink.failed))
+            counted = self._recorder.sessions, self._recorder.calls, self._sink.failed, self._sink.aborted
+            self.pipe.send(Done(*counted))
 
     def _clear_log(self, log: Path) -> None:
         """What it says may be told elsewhere by now: then nothing is left of it."""
@@ -213,8 +218,12 @@ class Recording:
             traces = writer.path / TRACES
             traces.mkdir(exist_ok=True)
             log = os.open(writer.path / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        except (WindtunnelError, OSError) as error:
+        except WindtunnelError as error:
             self.pipe.send(Refused(readable(str(error))))
+            return
+        except OSError as error:
+            said = f"cannot create the run folder {out} ({error.strerror}): choose another --out"
+            self.pipe.send(Refused(readable(said)))
             return
         for stream in (1, 2):
             os.dup2(log, stream)  # the terminal belongs to the agent

@@ -130,6 +130,7 @@ def _assumed(outcomes: Sequence[Outcome], runs: Mapping[str, Mapping[str, Any]])
             bar = told.get("error_bar")
             fits[f"{told.get('gpu')}: {told.get('fit')}" + (f" (±{bar:.0%})" if isinstance(bar, float) else "")] = None
             fits |= {f"{name}: unverified": None for name in told.get("unverified") or ()}
+            fits |= {f"{shown(flag)}: not modelled": None for flag in emulation.missed_by(told)}
             for row in told.get("assumptions") or ():
                 steps = rows.setdefault((str(row["name"]), f"{row['value']:.4g}", str(row["source"])), [])
                 if step.name not in steps:

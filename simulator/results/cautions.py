@@ -6,6 +6,7 @@ SHARE_LEFT_OUT = 0.05
 """Of the calls begun in the window; up to here what the end cut changes little."""
 SHARE_UNSEEN = 0.05
 """Of the window; a mean changes little by what is missing of a shorter time."""
+RESTARTS_SHOWN = 3
 FEWEST = 30
 """Calls; of fewer a high percentile is one call or two."""
 
@@ -19,6 +20,13 @@ def left_out(summary: Summary) -> tuple[int, int] | None:
     if not unended or not begun or unended <= SHARE_LEFT_OUT * begun:
         return None
     return unended, begun
+
+
+def restarted(summary: Summary) -> str:
+    """When the engine's counters were seen to have begun anew; empty where they did not."""
+    times = summary.engine.restarted_s or ()
+    more = " and later" if len(times) > RESTARTS_SHOWN else ""
+    return f"{', '.join(f'{t:.1f} s' for t in times[:RESTARTS_SHOWN])}{more}"
 
 
 def cautions(summary: Summary) -> list[str]:
@@ -44,6 +52,8 @@ def cautions(summary: Summary) -> list[str]:
             f"the engine's metrics did not come for {unseen:,.0f} s of the window's {summary.window_s:,.0f} s: what it "
             "says of itself is of the rest"
         )
+    if summary.kind == "recording" and (when := restarted(summary)):
+        said.append(f"the engine was restarted (at {when}): what it says of itself lacks what it did just before")
     few = summary.e2e_s.n if summary.e2e_s is not None else 0
     if 0 < few < FEWEST:
         said.append(f"of {few} {'call' if few == 1 else 'calls'}: percentiles are single calls")

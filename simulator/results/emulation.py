@@ -4,6 +4,7 @@ The emulator tells it (`/server_info`), the run keeps it (`engine.emulation` in 
 shows it. None where the emulator did not say.
 """
 
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -12,6 +13,25 @@ from windtunnel.traces.outlet import shown
 
 NARROW_CACHE = "reading an 8-bit cache (fitted as slower than one of 16 bit)"
 """One of `Emulation.unverified`: halving the bytes cannot make reading slower, so a fit that says it is in doubt."""
+
+_HARMLESS = {
+    "keys": "--api-key --hf-token",
+    "the HTTP server's manners": "--allow-credentials --allowed-headers --allowed-methods --allowed-origins "
+    "--root-path --shutdown-timeout --disable-fastapi-docs --enable-offline-docs --enable-request-id-headers "
+    "--enable-tokenizer-info-endpoint",
+    "what is logged; not --disable-log-stats, which ends the engine's metrics": "--log-config-file --log-level "
+    "--logging-config --max-log-len --uvicorn-log-level --disable-uvicorn-access-log "
+    "--disable-access-log-for-endpoints --enable-log-requests --enable-log-outputs --enable-log-deltas "
+    "--log-error-stack --aggregate-engine-logging",
+    "how weights come to the engine, which is over when it serves": "--trust-remote-code --download-dir "
+    "--use-tqdm-on-load",
+    "in which fields of an answer the same tokens stand": "--reasoning-parser --reasoning-parser-plugin "
+    "--tool-parser-plugin --response-role",
+}
+"""Reason to flags that are not modelled and surely change nothing that is measured: no label names them, no verdict
+hangs on one.
+"""
+HARMLESS = frozenset(name for names in _HARMLESS.values() for name in names.split())
 
 
 class Emulation(Struct, frozen=True, kw_only=True):
@@ -25,6 +45,8 @@ class Emulation(Struct, frozen=True, kw_only=True):
     """What they were fitted to."""
     unverified: tuple[str, ...] = ()
     """Figures without a source that the times rest on."""
+    ignored: tuple[str, ...] = ()
+    """Real vLLM flags that were given and that it does not model, with their values."""
     error_bar: float | None = None
     """Relative error to expect of times."""
 
@@ -36,14 +58,15 @@ def of_run(run: dict[str, Any]) -> Emulation | None:
         return None
     told = engine.get("emulation")
     told = told if isinstance(told, dict) else {}
-    bar, unverified, calibrated = told.get("error_bar"), told.get("unverified"), told.get("calibrated")
+    bar, calibrated = told.get("error_bar"), told.get("calibrated")
     return Emulation(
         gpu=_text(told.get("gpu")),
         model=_text(told.get("model")),
         vllm=_text(told.get("emulates")),
         calibrated=calibrated if isinstance(calibrated, bool) else None,
         fit=_text(told.get("fit")),
-        unverified=tuple(str(name) for name in unverified) if isinstance(unverified, list) else (),
+        unverified=_texts(told.get("unverified")),
+        ignored=_texts(told.get("ignored_flags")),
         error_bar=float(bar) if isinstance(bar, int | float) else None,
     )
 
@@ -56,13 +79,42 @@ def announced(emulation: dict[str, Any] | None) -> str:
 
 
 def in_words(emulation: Emulation) -> str:
-    """One line for people: `vLLM 0.32.0's rules, H200, Qwen3-32B; uncalibrated, times +-20%; unverified: gpu`."""
+    """One line for people.
+
+    `vLLM 0.32.0's rules, H200, Qwen3-32B; uncalibrated, times +-20%; unverified: gpu; not modelled: --cpu-offload-gb 9`
+    """
     rules = f"{emulation.vllm}'s rules" if emulation.vllm else ""
     what = ", ".join(shown(part) for part in (rules, emulation.gpu, emulation.model) if part)
     parts = [what, how_sure(emulation)]
     if emulation.unverified:
         parts.append(f"unverified: {', '.join(emulation.unverified)}")
+    if flags := missed(emulation.ignored):
+        parts.append(not_modelled(flags))
     return "; ".join(part for part in parts if part)
+
+
+def missed(ignored: Iterable[str]) -> tuple[str, ...]:
+    """Of flags that are not modelled those that may change what is measured."""
+    return tuple(flag for flag in ignored if not harmless(name_of(flag)))
+
+
+def harmless(name: str) -> bool:
+    """By a flag's name, `--no-` or not, or the name of a part of it."""
+    return name.partition(".")[0].replace("--no-", "--", 1) in HARMLESS
+
+
+def name_of(flag: str) -> str:
+    """Without its value."""
+    return flag.partition(" ")[0]
+
+
+def not_modelled(flags: Iterable[str]) -> str:
+    return f"not modelled: {', '.join(map(shown, flags))}"
+
+
+def missed_by(emulation: Any) -> tuple[str, ...]:
+    """The same of `engine.emulation` in `run.json`; nothing of an engine that is none of ours."""
+    return missed(_texts(emulation.get("ignored_flags"))) if isinstance(emulation, dict) else ()
 
 
 def how_sure(emulation: Emulation) -> str:
@@ -78,6 +130,10 @@ def bar_of(emulation: Emulation, sign: str = "+-") -> str:
         return "" if emulation.calibrated is None else f"{sign}?"
     percent = 100 * emulation.error_bar
     return f"{sign}{percent:.0f}%" if percent >= 2 else f"{sign}{percent:.1f}%"
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list | tuple) else ()
 
 
 def _text(value: Any) -> str | None:

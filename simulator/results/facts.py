@@ -8,6 +8,7 @@ import numpy as np
 
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.distribution import mean
 from windtunnel.simulator.results.metrics import Value
 from windtunnel.simulator.results.summary_model import Distribution
@@ -61,6 +62,7 @@ def of_tally(tally: Tally, values: dict[str, Value], *, damaged: bool = False) -
         ending=ending(tally),
         damaged=damaged,
         gone=gone(None if tally.run_end is None else tally.run_end.reason),
+        restarted=bool(tally.counters.restarts),
         notes=tuple(
             note.reason
             for note in tally.notes
@@ -71,10 +73,8 @@ def of_tally(tally: Tally, values: dict[str, Value], *, damaged: bool = False) -
 
 
 def _emulator_late(tally: Tally) -> float | None:
-    samples = tally.engine_in_window()
-    if not samples:
-        return None
-    return lateness(*(growth(samples[0], samples[-1], name) for name in ("behind_s", "step_s")))
+    inside = Counters(tally.engine_in_window())
+    return lateness(inside.grown("behind_s"), inside.grown("step_s"))
 
 
 def lateness(behind_s: float | None, step_s: float | None) -> float | None:
@@ -172,16 +172,16 @@ def was_reset(run: dict[str, Any]) -> bool:
 def _foreign_total(tally: Tally, values: dict[str, Value]) -> bool:
     """In a drained run without failures the engine's counters grow by our sums and nothing more.
 
-    Sessions that `--calls` cut between two calls do not matter.
+    Sessions that `--calls` cut between two calls do not matter. An engine that was restarted says nothing.
     """
     drained = tally.run_end is not None and tally.run_end.status == "completed"
     lost = any(_number(values[name]) for name in ("calls_cut", "failed_calls", "calls_without_usage"))
-    if not drained or lost or len(tally.engine) < 2:
+    grew = tally.counters
+    if not drained or lost or len(tally.engine) < 2 or grew.restarts:
         return False
-    first, last = tally.engine[0], tally.engine[-1]
-    return more_than(
-        growth(first, last, "generation_tokens"), _number(values["output_tokens"]), FOREIGN_LIMIT
-    ) or more_than(growth(first, last, "prompt_tokens"), _number(values["prompt_tokens"]), FOREIGN_LIMIT)
+    return more_than(grew.grown("generation_tokens"), _number(values["output_tokens"]), FOREIGN_LIMIT) or more_than(
+        grew.grown("prompt_tokens"), _number(values["prompt_tokens"]), FOREIGN_LIMIT
+    )
 
 
 def _foreign_in_window(tally: Tally) -> bool:
@@ -197,13 +197,8 @@ def _foreign_in_window(tally: Tally) -> bool:
     between = Window(samples[0].t, samples[-1].t)
     ended = sum(of_call.output_tokens(call) or 0 for call in tally.calls if between.holds(of_call.ended_ns(call)))
     ours = max(tally.arrivals.inside(between), float(ended))
-    return more_than(growth(samples[0], samples[-1], "generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)
-
-
-def growth(first: EngineSample, last: EngineSample, counter: str) -> float | None:
-    """None when the counter is not reported or went back, as after a restart."""
-    before, after = getattr(first, counter), getattr(last, counter)
-    return after - before if before is not None and after is not None and after >= before else None
+    grew = Counters(samples)
+    return not grew.restarts and more_than(grew.grown("generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)
 
 
 def _trending(tally: Tally) -> bool:

@@ -22,7 +22,7 @@ from windtunnel.agents.events import (
     SessionStart,
 )
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.facts import growth
+from windtunnel.simulator.results.counters import growth
 from windtunnel.simulator.results.files import open_regular
 from windtunnel.simulator.results.fold import SERIES, Fold
 from windtunnel.simulator.results.lines import decode_lines

@@ -32,7 +32,7 @@ from windtunnel.agents.events import (
 )
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.facts import growth
+from windtunnel.simulator.results.counters import growth
 from windtunnel.simulator.results.fold_cache import CacheView
 from windtunnel.simulator.results.fold_engine import EngineView
 from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row

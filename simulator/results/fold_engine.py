@@ -2,7 +2,7 @@
 
 from windtunnel.agents.events import EngineSample, GpuSample
 from windtunnel.simulator.results.breakdown import Waiting
-from windtunnel.simulator.results.facts import growth
+from windtunnel.simulator.results.counters import Counters
 
 
 class EngineView:
@@ -14,32 +14,30 @@ class EngineView:
         """The latest scrape that found requests running."""
         self.gpus: dict[int, GpuSample] = {}
         """Latest sample of each GPU."""
-        self._first: EngineSample | None = None
-        self._base: EngineSample | None = None
+        self.counters = Counters()
+        """Of the run so far."""
+        self._shown = self.counters
+        self.first: EngineSample | None = None
         self._in_window = False
         self.queue = Waiting()
         """Whether requests waited, over time."""
 
     def add(self, sample: EngineSample, *, steady: bool) -> None:
-        if self._first is None:
-            self._first = self._base = sample
+        self.first = self.first or sample
         if steady and not self._in_window:
-            self._base, self._in_window = sample, True
+            self._shown, self._in_window = Counters(), True
+        self.counters.add(sample)
+        if self._in_window:
+            self._shown.add(sample)
         self.latest = sample
         if sample.running:
             self.busy = sample
         self.queue.add(sample)
 
     @property
-    def first(self) -> EngineSample | None:
-        return self._first
-
-    @property
     def preemptions(self) -> float:
         """Of the run so far; 0 where not reported."""
-        if self._first is None or self.latest is None:
-            return 0.0
-        return growth(self._first, self.latest, "preemptions") or 0.0
+        return self.counters.grown("preemptions") or 0.0
 
     @property
     def hit_ratio(self) -> float | None:
@@ -53,6 +51,4 @@ class EngineView:
 
     def grown(self, counter: str) -> float | None:
         """Growth of a counter of `EngineSample`; None where not reported."""
-        if self._base is None or self.latest is None:
-            return None
-        return growth(self._base, self.latest, counter)
+        return self._shown.grown(counter)

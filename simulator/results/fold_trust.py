@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from windtunnel.agents.events import CallEnd, ClientSample, EngineSample, GpuSample, Note, Phase
 from windtunnel.simulator.results.calls import NS, completed, ended_ns
+from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.facts import (
     TREND_KV,
     TREND_MIN_CALLS,
@@ -57,7 +58,9 @@ class Trust:
         self._notes: list[str] = []
         self._herd: list[tuple[int, int | None]] = []
         self._first_token: int | None = None
-        self._engine_base: tuple[int, float, int] | None = None
+        self._engine_base: tuple[int, int] | None = None
+        self._counters = Counters()
+        """The engine's, inside the window."""
         self._warm = False
         """A call was completed before the window."""
         self._window_calls = 0
@@ -127,11 +130,12 @@ class Trust:
         if not steady or event.generation_tokens is None:
             return
         if self._engine_base is None:
-            self._engine_base = event.t, event.generation_tokens, output_tokens
-            return
-        t, theirs, ours = self._engine_base
+            self._engine_base = event.t, output_tokens
+        self._counters.add(event)
+        t, ours = self._engine_base
         if event.t - t >= FOREIGN_AFTER_NS:
-            self._foreign = more_than(event.generation_tokens - theirs, output_tokens - ours, FOREIGN_WINDOW_LIMIT)
+            theirs = None if self._counters.restarts else self._counters.grown("generation_tokens")
+            self._foreign = more_than(theirs, output_tokens - ours, FOREIGN_WINDOW_LIMIT)
 
     def call_end(self, event: CallEnd, window: tuple[int, int | None] | None) -> None:
         inside = window is not None and window[0] <= event.t_intended < (window[1] or event.t_intended + 1)
@@ -202,6 +206,7 @@ class Trust:
                 prompts_off=abs(self._prompts / self._wanted - 1) if measured and self._wanted else None,
                 ending=ending,
                 damaged=fold.problems > 0,
+                restarted=bool(fold.engine.counters.restarts),
                 gone=gone(fold.status_reason),
                 notes=tuple(self._notes),
             )

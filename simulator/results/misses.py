@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from windtunnel.agents.events import CallEnd, CallStart, EngineSample, Event, SessionStart
 from windtunnel.simulator.results.calls import NS, completed, ended_ns, front_s
+from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.facts import RECORDING
 from windtunnel.simulator.results.touched import Touched
 from windtunnel.traces.breakers import Break
@@ -145,19 +146,19 @@ def read(
     ends: list[CallEnd] = []
     sent: list[CallEnd] = []
     """Failed and cut ones too."""
-    samples: list[EngineSample] = []
+    preemptions = _Preemptions()
     for event in events:
         if isinstance(event, SessionStart):
             traces[event.session] = event.trace
         elif isinstance(event, CallEnd) and completed(event) and event.t_sent is not None:
             ends.append(event)
-        elif isinstance(event, EngineSample) and event.preemptions is not None:
-            samples.append(event)
+        elif isinstance(event, EngineSample):
+            preemptions.add(event)
         if isinstance(event, CallEnd) and event.t_sent is not None:
             sent.append(event)
     ends.sort(key=lambda e: (e.t_sent or 0, e.seq))
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
-    known_by = _Known(_Preemptions(samples), _first_tokens(ends), Touched(sent))
+    known_by = _Known(preemptions, _first_tokens(ends), Touched(sent))
     reader = _Reader(unit, traces, breaks, known_by, exact=exact, kv_tokens=kv_tokens)
     reader.provided = provided
     reader.off = not any(e.cached_tokens for e in known)
@@ -169,7 +170,7 @@ class Live:
 
     def __init__(self, run: Mapping[str, Any]) -> None:
         self._computing: deque[tuple[int, int]] = deque(maxlen=RECENT_CALLS)
-        self._preemptions = _Preemptions([])
+        self._preemptions = _Preemptions()
         self._touched = Touched()
         known = _Known(self._preemptions, self._computing, self._touched)
         self._reader = _Reader(1, {}, {}, known, exact=False, kv_tokens=None)
@@ -233,18 +234,17 @@ def provided(run: Mapping[str, Any]) -> bool:
 class _Preemptions:
     """When the engine's counter grew."""
 
-    def __init__(self, samples: list[EngineSample]) -> None:
+    def __init__(self) -> None:
         self._times: list[int] = []
-        self._last: float | None = None
-        for sample in samples:
-            self.add(sample)
+        self._counters = Counters()
 
     def add(self, sample: EngineSample) -> None:
         if sample.preemptions is None:
             return
-        if self._last is not None and sample.preemptions > self._last:
+        before = self._counters.grown("preemptions") or 0
+        self._counters.add(sample)
+        if (self._counters.grown("preemptions") or 0) > before:
             self._times.append(sample.t)
-        self._last = sample.preemptions
 
     def between(self, begin: int, end: int) -> bool:
         return bisect_right(self._times, end) > bisect_right(self._times, begin)

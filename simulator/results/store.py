@@ -92,10 +92,10 @@ class RunWriter:
         """Makes the folder: `out`, or `runs/<YYYYmmdd-HHMMSS>-<run_id>` below the current one."""
         stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(wall_clock()))
         path = out if out is not None else Path("runs") / f"{stamp}-{run_id}"
-        if any((path / name).exists() for name in (RUN_FILE, EVENTS_FILE, SUMMARY_FILE)):
-            raise UsageError(f"{path} already holds a run: give --out a new folder")
-        made = not path.exists()
         try:
+            if any((path / name).exists() for name in (RUN_FILE, EVENTS_FILE, SUMMARY_FILE)):
+                raise UsageError(f"{path} already holds a run: give --out a new folder")
+            made = not path.exists()
             path.mkdir(parents=True, exist_ok=True)
             (path / UNSTARTED_FILE).unlink(missing_ok=True)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.agents.events import EngineSample, Event, GpuSample
+from windtunnel.agents.events import Event, GpuSample
 from windtunnel.simulator.results import emulation, facts, slo, validity
+from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.damage import lost
 from windtunnel.simulator.results.distribution import mean, ratio, tidy
 from windtunnel.simulator.results.emulation import Emulation
-from windtunnel.simulator.results.facts import growth
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary_model import EngineDelta, EngineSummary, GpuSummary, Summary
@@ -73,7 +73,7 @@ def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Sum
         distinct_traces=len({session.start.trace for session in tally.sessions.values()}),
         slo=slo.judge(_conditions(run), tally, values),
         engine=_engine(tally, engine, emulation.of_run(run)),
-        engine_delta=_delta(tally.engine),
+        engine_delta=_delta(tally.counters),
         gpu=_gpu(tally.gpu_in_window(), values["output_tokens_per_s"]),
         failures=tally.failures(),
         **numbers,
@@ -99,17 +99,15 @@ def _names(value: Any) -> str | list[str] | None:
     return value if isinstance(value, str) else None
 
 
-def _delta(samples: list[EngineSample]) -> EngineDelta:
-    if not samples:
-        return EngineDelta()
-    fields = EngineDelta.__struct_fields__
-    return EngineDelta(**{name: growth(samples[0], samples[-1], name) for name in fields})
+def _delta(counters: Counters) -> EngineDelta:
+    return EngineDelta(**{name: counters.grown(name) for name in EngineDelta.__struct_fields__})
 
 
 def _engine(tally: Tally, engine: dict[str, Any], emulated: Emulation | None) -> EngineSummary:
     samples = tally.engine_in_window()
-    inside = _delta(samples)
-    accepted = ratio(inside.spec_accepted, inside.spec_drafts)
+    inside = Counters(samples)
+    drafts, queries = inside.grown("spec_drafts"), inside.grown("prefix_queries")
+    accepted = ratio(inside.grown("spec_accepted"), drafts)
     return EngineSummary(
         name=engine.get("name"),
         version=engine.get("version"),
@@ -119,10 +117,11 @@ def _engine(tally: Tally, engine: dict[str, Any], emulated: Emulation | None) ->
         running=mean(sample.running for sample in samples),
         waiting=mean(sample.waiting for sample in samples),
         kv_usage=mean(sample.kv_usage for sample in samples),
-        hit_ratio=ratio(inside.prefix_hits, inside.prefix_queries),
-        preemptions=_delta(tally.engine).preemptions,
+        hit_ratio=ratio(inside.grown("prefix_hits"), queries),
+        preemptions=tally.counters.grown("preemptions"),
         acceptance_length=None if accepted is None else tidy(1 + accepted),
         unseen_s=_unseen(tally, engine),
+        restarted_s=tuple(tidy(t / 1e9) for t in tally.counters.restarts) or msgspec.UNSET,
         **({} if emulated is None else {f"emulated_{k}": v for k, v in msgspec.structs.asdict(emulated).items()}),
     )
 

@@ -3,7 +3,7 @@
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from windtunnel.simulator.results.emulation import Emulation
 from windtunnel.traces.outlet import to_json
@@ -50,7 +50,7 @@ class SloResult(Struct, frozen=True, kw_only=True):
 
 
 class EngineDelta(Struct, frozen=True, kw_only=True):
-    """Growth of the engine's own counters from the first scrape of the run to the last."""
+    """Growth of the engine's own counters from the first scrape of the run to the last, see `counters`."""
 
     prompt_tokens: float | None = None
     generation_tokens: float | None = None
@@ -84,6 +84,8 @@ class EngineSummary(Struct, frozen=True, kw_only=True):
     """1 + accepted over drafts, growth inside the window."""
     unseen_s: float | None = None
     """Of the window, s: as long did its metrics not come, in gaps of over 10 s. None where it has none."""
+    restarted_s: tuple[float, ...] | UnsetType = UNSET
+    """When its counters were seen to have begun anew, s since the run's origin. Left out where they did not."""
     emulated_gpu: str | None = None
     """This and what follows: of an emulated engine, see `emulation`; None of a real one."""
     emulated_model: str | None = None
@@ -91,6 +93,7 @@ class EngineSummary(Struct, frozen=True, kw_only=True):
     emulated_calibrated: bool | None = None
     emulated_fit: str | None = None
     emulated_unverified: tuple[str, ...] | None = None
+    emulated_ignored: tuple[str, ...] | None = None
     emulated_error_bar: float | None = None
     """Relative error to expect of times."""
 
@@ -103,6 +106,7 @@ class EngineSummary(Struct, frozen=True, kw_only=True):
             calibrated=self.emulated_calibrated,
             fit=self.emulated_fit,
             unverified=self.emulated_unverified or (),
+            ignored=self.emulated_ignored or (),
             error_bar=self.emulated_error_bar,
         )
 

@@ -29,6 +29,7 @@ from windtunnel.agents.events import (
     WaitStart,
 )
 from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, in_one_piece, token_chunks
+from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 
 CUT_SHORT_S = 0.001
@@ -90,6 +91,8 @@ class Tally:
         self.sessions: dict[str, Session] = {}
         self.tool_waits: list[ToolWait] = []
         self.engine: list[EngineSample] = []
+        self.counters = Counters()
+        """The engine's, over the whole run."""
         self.gpu: list[GpuSample] = []
         self.client: list[ClientSample] = []
         self.notes: list[Note] = []
@@ -154,6 +157,7 @@ class Tally:
                     self.client.append(event)
                 case EngineSample():
                     self.engine.append(event)
+                    self.counters.add(event)
                 case GpuSample():
                     self.gpu.append(event)
                 case Phase():

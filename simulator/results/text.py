@@ -4,7 +4,7 @@ import textwrap
 
 from windtunnel.agents.failures import explain
 from windtunnel.simulator.results import emulation
-from windtunnel.simulator.results.cautions import cautions
+from windtunnel.simulator.results.cautions import cautions, restarted
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
@@ -15,6 +15,9 @@ MISSING = "not reported"
 INTERRUPTED_EARLY = "interrupted in warm-up: nothing was measured"
 _LATENCIES = ("ttft_s", "ttft_visible_s", "ttft_tool_s", "tpot_s", "itl_s", "e2e_s", "tool_wait_s", "makespan_s")
 _LABEL = 14
+_OFFLOADS = ("cache_config.kv_offloading_size", "offload_config.kv_offload_blocks", "kv_transfer_config.kv_connector")
+"""Settings of vLLM and its emulator with which the GPU's cache is not the only one: others' hits are counted apart."""
+_NOT_SET = ("none", "null", "false", "0", "0.0", "")
 _OF_REPLAYS = ("work", "sessions")
 """Rows that say nothing about a recording."""
 
@@ -68,7 +71,8 @@ def _validity(summary: Summary, *, running: bool) -> list[str]:
     else:
         lines = [f"{ending}; {'valid' if summary.valid else 'NOT VALID:'}"]
     for reason in reasons:
-        lines += _wrapped(f"{reason}: {in_words(reason)}", "  - ")
+        when = f" (at {restarted(summary)})" if reason == "engine_restarted" else ""
+        lines += _wrapped(f"{reason}: {in_words(reason)}{when}", "  - ")
     return lines
 
 
@@ -96,7 +100,7 @@ def _unmeasured(summary: Summary) -> list[str]:
         if value is not None
     ]
     if grew.prefix_queries and grew.prefix_hits is not None:
-        engine.append(f"hit ratio {percent(grew.prefix_hits / grew.prefix_queries)}")
+        engine.append(f"{_hits(summary)} {percent(grew.prefix_hits / grew.prefix_queries)}")
     rows = [("sessions", _sessions(summary)), ("calls", _calls(summary)), ("tokens", tokens), ("engine", engine)]
     if summary.kind == "recording":
         rows = [row for row in rows if row[0] not in _OF_REPLAYS]
@@ -223,7 +227,7 @@ def _engine(summary: Summary) -> list[str]:
         _figure(engine.running, "running"),
         _figure(engine.waiting, "waiting"),
         f"KV use {percent(engine.kv_usage)}",
-        f"hit ratio {percent(engine.hit_ratio)}",
+        f"{_hits(summary)} {percent(engine.hit_ratio)}",
         _figure(engine.preemptions, "preemptions"),
     ]
     if engine.acceptance_length is not None:
@@ -235,6 +239,13 @@ def _engine(summary: Summary) -> list[str]:
             watts += f"   {gpu.kwh_per_million_tokens:.3g} kWh per million output tokens"
         lines += _wrapped(f"{percent(gpu.utilisation)} busy   {watts}", f"{count(gpu.count, 'GPU')}".ljust(_LABEL))
     return lines
+
+
+def _hits(summary: Summary) -> str:
+    """What its ratio of prefix hits is of."""
+    told = summary.engine.resolved or {}
+    offloads = any(str(told.get(name)).lower() not in _NOT_SET for name in _OFFLOADS)
+    return "GPU's own hit ratio" if offloads else "hit ratio"
 
 
 def _failures(summary: Summary) -> list[str]:
@@ -267,7 +278,10 @@ def _wrapped(text: str, head: str) -> list[str]:
     # Two spaces and more stay together as separators; a figure and its unit are not torn apart.
     glued = text.replace("   ", "\n").split("\n")
     glued = [part.replace(" ", "\0") if len(glued) > 1 else part for part in glued]
-    lines = textwrap.wrap("   ".join(glued), WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
+    indent = " " * len(head)
+    lines = textwrap.wrap(
+        "   ".join(glued), WIDTH, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False
+    )
     return [line.replace("\0", " ") for line in lines]
 
 

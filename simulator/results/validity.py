@@ -42,6 +42,7 @@ REASONS: dict[str, str] = {
     "trend": "throughput or the KV cache in use was still rising or falling in the window",
     "emulator_late": "the emulator could not keep its own pace: tokens came over 5% of a step later than modelled",
     "prompt_lengths": "prompts were not as long as recorded: the server counted over 20% more or fewer tokens",
+    "engine_restarted": "the engine's counters began anew: it was restarted, and what it did just before is lost",
     "engine_gone": "the engine went away",
     "worker_gone": "a process that carries streams died",
     "disk_full": "the disk was full: what happened after that was not kept",
@@ -88,6 +89,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     """`run_failed` or `died`."""
     damaged: bool = False
     """Lines of the events could not be read."""
+    restarted: bool = False
+    """The engine's counters began anew."""
     gone: str | None = None
     """One of `GONE`, where that ended the run."""
     notes: tuple[str, ...] = ()
@@ -105,6 +108,7 @@ def judge(facts: Facts) -> tuple[str, ...]:
         "client_lag": lag is not None and lag > LAG_LIMIT_S,
         "client_cpu": cpu is not None and cpu > CPU_LIMIT,
         "agents_missing": facts.steady and live is not None and live < LIVE_LIMIT * facts.agents,
+        "engine_restarted": facts.restarted,
         "foreign_load": facts.foreign,
         "failures": facts.sessions_failed > FAILED_LIMIT * facts.sessions_started,
         "isolation_not_verified": not facts.isolated,

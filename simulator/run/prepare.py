@@ -198,7 +198,7 @@ async def _prepared(
     route = choose_route(config, traces, resolved)
     limit = room(config, resolved)
     tokenizer = Tokenizer(link.session, link.root, resolved.model) if resolved.capabilities.tokenize else None
-    fitted = _fit(config, traces, limit)
+    fitted = _fit(config, traces, limit, resolved)
     isolation = await isolate(config, link, run_id)
     seldom = Seldom(talk)
     talk("learning how the server counts tokens")
@@ -227,7 +227,7 @@ async def _prepared(
                 changed += result[0].trace is not original
     if not prepared:
         raise UsageError(
-            f"no session fits a context of {limit} tokens with its template: use --fit scale, or a larger --max-context"
+            f"no session fits a context of {limit} tokens with its template: {_room(config, resolved, ('scale',))}"
         )
     kept = tuple(one.trace for one in prepared)
     models = {model for trace in kept for model in trace.header.models}
@@ -250,17 +250,25 @@ async def _prepared(
     )
 
 
-def _fit(config: RunConfig, traces: Sequence[Trace], limit: int | None) -> list[tuple[Trace, Trace]]:
+def _fit(
+    config: RunConfig, traces: Sequence[Trace], limit: int | None, resolved: Resolved
+) -> list[tuple[Trace, Trace]]:
     """Each session that fits, or was made to: as given, and as it will be replayed."""
     if limit is None:
         return [(trace, trace) for trace in traces]
     pairs = [(trace, fitted) for trace in traces for fitted in fit([trace], limit, config.fit)[0]]
     if not pairs:
-        raise UsageError(
-            f"none of the {len(traces)} sessions fits a context of {limit} tokens: "
-            "use --fit scale or --fit compact, or a larger --max-context"
-        )
+        who = "the session does not fit" if len(traces) == 1 else f"none of the {len(traces)} sessions fits"
+        raise UsageError(f"{who} a context of {limit} tokens: {_room(config, resolved, ('scale', 'compact'))}")
     return pairs
+
+
+def _room(config: RunConfig, resolved: Resolved, modes: Sequence[str]) -> str:
+    """What makes sessions fit that do not: of the modes those that were not given, and more context."""
+    ways = " or ".join(f"--fit {mode}" for mode in modes if mode != config.fit)
+    full = resolved.max_model_len is not None and config.max_context in (None, resolved.max_model_len)
+    more = "a server that takes longer contexts" if full else "a larger --max-context"
+    return f"use {ways}, or {more}" if ways else f"use {more}"
 
 
 async def _label_tokens(tokenizer: Tokenizer | None, isolation: Isolation, run_id: str) -> tuple[int, int]:

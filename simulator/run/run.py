@@ -88,6 +88,13 @@ def _counters(sample: ev.EngineSample) -> tuple[float | None, ...]:
     return sample.prompt_tokens, sample.generation_tokens, sample.prefix_hits, sample.requests_finished
 
 
+def _end(writer: RunWriter, driver: Driver) -> ev.RunStatus:
+    status, reason = outcome(driver)
+    writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
+    writer.flush()
+    return status
+
+
 async def _stop(launched: Launched) -> None:
     """Stop the engine; trouble with that must not hide what was measured."""
     stopping = asyncio.create_task(launched.stop())
@@ -242,7 +249,7 @@ class Run:
                 return
             if (sample := await scraper.once(driver.now())) is not None:
                 driver.emit(sample)
-            elif (news := scraper.news()) is not None:
+            if (news := scraper.news()) is not None:
                 driver.emit(ev.Note(t=driver.now(), level="warning", text=news))
 
         local = launched is not None or "://127.0.0.1" in root or "://localhost" in root
@@ -273,27 +280,41 @@ class Run:
             self._viewer = await Viewer.start(writer.path, exit_when_done=self.exit_when_done)
             tasks.append(asyncio.create_task(self._watch_viewer(self._viewer, driver, plain)))
         try:
-            await driver.run()
-        finally:
-            watcher = tasks.pop() if self.screen else None
-            await samplers.cancelled(tasks)
-            await client.close()
-        await self._watch_folder(writer, driver)
-        if self._lost is not None:
-            if self._viewer is not None:
-                await self._viewer.stop()
-            raise self._lost
-        if scraper is not None:
-            await self._settle(scraper, driver)
-        status, reason = outcome(driver)
-        writer.emit(ev.RunEnd(t=driver.now(), status=status, reason=reason))
-        writer.flush()
+            try:
+                await self._to_its_end(driver)
+            finally:
+                watcher = tasks.pop() if self.screen else None
+                await samplers.cancelled(tasks)
+                await client.close()
+            await self._watch_folder(writer, driver)
+            if self._lost is not None:
+                if self._viewer is not None:
+                    await self._viewer.stop()
+                raise self._lost
+            if scraper is not None:
+                await self._settle(scraper, driver)
+        except asyncio.CancelledError:
+            _end(writer, driver)
+            raise
+        status = _end(writer, driver)
         summary = recompute(writer.path)
         writer.write_summary(summary)
         if launched is not None and not self._keeps_engine:
             await _stop(launched)
         await self._leave(watcher, status)
         return summary
+
+    async def _to_its_end(self, driver: Driver) -> None:
+        """A run that is given up cuts its sessions first: only then may its engine be stopped by whoever started it."""
+        work = asyncio.create_task(driver.run())
+        try:
+            await asyncio.shield(work)
+        except asyncio.CancelledError:
+            if self._signalled:  # they are cut already, and somebody does not want to wait
+                work.cancel()
+            driver.stop("interrupted")
+            await asyncio.gather(work, return_exceptions=True)
+            raise
 
     async def _scraper(self, link: Link) -> Scraper | None:
         """Of the target's metrics, or of its replicas' where they are named."""

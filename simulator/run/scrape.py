@@ -16,14 +16,18 @@ import msgspec
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.engines.base import METRICS_S, Answer, fetch, root_of
 from windtunnel.simulator.engines.known import ADAPTERS
+from windtunnel.simulator.results.counters import Counters
 from windtunnel.traces.errors import EngineError
 
 MEANS = frozenset({"kv_usage", "cache_hit_rate", "spec_accept_length"})
 """Shares and lengths: averaged over engines and not summed."""
 LONGEST_S = 5.0
 """A page is waited for so long: what comes later is no picture of the moment, and the run goes on without."""
+MOST = 1e18
+"""As `events.Gauge` has it."""
 REPLICA = re.compile(rb'[{,](?:engine|dp_rank)="([^"]*)"')
 """The label that tells data-parallel engines of one page apart: `engine` in vLLM, `dp_rank` in SGLang."""
+LABEL = re.compile(rb'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def wanted_lines(names: Mapping[str, str]) -> re.Pattern[bytes]:
@@ -41,7 +45,10 @@ def _common(names: list[str]) -> tuple[str, list[str]]:
 
 
 def read_page(page: bytes, names: Mapping[str, str], pattern: re.Pattern[bytes] | None = None) -> dict[str, float]:
-    """Our field -> value, summed over labels (shares: the mean). What the page lacks is absent, which is not zero."""
+    """Our field -> value, summed over labels (shares: the mean). What the page lacks is absent, which is not zero.
+
+    Lines of equal name and labels are one series: the last of them counts.
+    """
     return together([values for _, values in _read(page, names, pattern, apart=False)])
 
 
@@ -64,9 +71,12 @@ def together(found: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]
 def _read(
     page: bytes, names: Mapping[str, str], pattern: re.Pattern[bytes] | None, *, apart: bool
 ) -> list[tuple[str, dict[str, list[float]]]]:
-    found: dict[str, dict[str, list[float]]] = {}
+    series: dict[tuple[str, frozenset[tuple[bytes, bytes]]], tuple[bytes, float]] = {}
     for line in (pattern or wanted_lines(names)).findall(b"\n" + page):
         name, value = _sample(line)
+        series[name, frozenset(LABEL.findall(line))] = line, value  # one that is told twice is one all the same
+    found: dict[str, dict[str, list[float]]] = {}
+    for (name, _), (line, value) in series.items():
         fields = names.get(name) or names.get(name.removesuffix("_total"))
         if fields is not None:
             label = REPLICA.search(line) if apart else None
@@ -104,6 +114,9 @@ class Scraper:
         self.failed: str | None = None
         """What went wrong with the last scrape."""
         self._told = False
+        self._counters = Counters()
+        self._restarts = 0
+        """Of the engine, as far as they were told."""
         self.parse_ms = 0.0
         """Time that the last pages held the event loop for reading them."""
 
@@ -138,21 +151,33 @@ class Scraper:
                 replicas |= {f"{name} {label}".rstrip(): values for label, values in read.items()}
             else:
                 replicas[name] = together([{f: [v] for f, v in values.items()} for values in read.values()])
-        values = together([{field: [value] for field, value in one.items()} for one in replicas.values()])
+        values = _told(together([{field: [value] for field, value in one.items()} for one in replicas.values()]))
         done = perf_counter_ns()
         self.parse_ms = (done - got) / 1e6
         self.failed, self._told = None, False
         sample = EngineSample(t=t, scrape_ms=round((done - began) / 1e6, 3))
-        return msgspec.structs.replace(sample, **values, apart=replicas if len(replicas) > 1 else None)
+        apart = {name: _told(one) for name, one in replicas.items()} if len(replicas) > 1 else None
+        sample = msgspec.structs.replace(sample, **values, apart=apart)
+        self._counters.add(sample)
+        return sample
 
     def news(self) -> str | None:
-        """One sentence when scrapes have begun to fail; None when there is nothing new."""
+        """One sentence when scrapes have begun to fail, or the engine anew; None when there is nothing new."""
+        if len(restarts := self._counters.restarts) > self._restarts:
+            self._restarts = len(restarts)
+            when = f"{restarts[-1] / 1e9:.1f} s"
+            return f"the engine's counters began anew at {when}: it was restarted, and what it did just before is lost"
         if self.failed is None or self._told:
             return None
         self._told = True
         return (
             f"the engine's metrics do not come ({self.failed.rstrip('.')}): the run goes on, what they say is missing"
         )
+
+
+def _told(values: Mapping[str, float]) -> dict[str, float]:
+    """Those that are figures: NaN, infinite and negative ones are as good as not told, and no event may hold them."""
+    return {field: value for field, value in values.items() if 0 <= value <= MOST}
 
 
 async def _page(session: aiohttp.ClientSession, url: str, longest_s: float) -> Answer:

@@ -66,6 +66,9 @@ class FakeEngine:
     """Cleared, `/metrics` does not."""
     template: dict[str, int] = field(default_factory=lambda: {"system": 4, "user": 5, "assistant": 6, "tool": 9})
 
+    alone: int = 0
+    """Tokens that a text costs on its own, and not inside of a message."""
+
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._guard])
         app.router.add_get("/v1/models", self._models)
@@ -124,7 +127,7 @@ class FakeEngine:
         self.bodies.append(body)
         await self.deaf.wait()
         if "prompt" in body:
-            words = WORD.findall(body["prompt"])
+            words = WORD.findall(body["prompt"]) + ["b"] * self.alone
         elif any(m["role"] in self.refuses for m in body["messages"]):
             return web.json_response({"error": {"message": "this template has no such role"}}, status=400)
         else:

@@ -42,6 +42,32 @@ def test_a_host_that_cannot_be_one_is_one_sentence_wherever_it_is_given():
         assert "'a..b' cannot be a host's name" in one_sentence(windtunnel(*command, "http://a..b"))
 
 
+LONG = "a" * 300
+UNUSABLE = f"{LONG[:80]}... cannot be used (File name too long): give another path"
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["run", "--virtual", "--calls", "1", "--agents", "1", "--out", LONG], "choose another --out"),
+        *(([command, LONG], UNUSABLE) for command in ("view", "report", "diagnose", "why", "cost")),
+        (["compare", LONG, LONG], "cannot be used (File name too long)"),
+        (["compare", LONG], UNUSABLE),
+        (["traces", "show", LONG], "File name too long"),
+        (["traces", "fit", LONG, "--max-context", "4k", "--out", LONG], "File name too long"),
+        (["capacity", "--virtual", "--out", LONG], "give --out another folder"),
+    ],
+)
+def test_a_path_that_no_file_system_takes_is_one_sentence(args, says, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["windtunnel", *args])
+    with pytest.raises(SystemExit) as end:
+        cli._main()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert (end.value.code, said.startswith("windtunnel: ")) == (2, True)
+    assert says in said
+
+
 def test_help_names_every_command():
     result = windtunnel("--help")
     assert result.returncode == 0

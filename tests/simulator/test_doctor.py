@@ -59,6 +59,9 @@ async def test_somebody_elses_load_is_seen(fake_engine):
     report = await doctor.examine(url, None, session=session, clock=Now())
     assert report.exit_code == 1
     assert of(report, "other load").text == "somebody else uses the server: 0 requests, 75 tokens in 1 s"
+    session, url, _ = await fake_engine(generated=[100, 100, 100, 7])  # restarted
+    report = await doctor.examine(url, None, session=session, clock=Now())
+    assert "0 requests, 7 tokens" in of(report, "other load").text
     session, url, _ = await fake_engine(running=2)
     report = await doctor.examine(url, None, session=session, clock=Now())
     assert of(report, "other load").status == "fail"

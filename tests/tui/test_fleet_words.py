@@ -210,3 +210,15 @@ def test_all_that_receive_tokens_name_their_unit(width: int) -> None:
     counts = (6, 170), (448, 810), (1113, 1745)
     rows = [Row(agent=0, state="decode", doing=Doing(tokens=n, pinned=of, tail="a b")) for n, of in counts]
     assert [plain(doing(row, width, UNICODE)) for row in rows] == [f"{n}/{of} tok" for n, of in counts]
+
+
+@pytest.mark.parametrize(
+    ("ignored", "said"),
+    [
+        (["--cpu-offload-gb 40"], "uncalibrated, flags not modelled"),
+        (["--trust-remote-code"], "uncalibrated"),
+    ],
+)
+def test_flags_that_the_emulator_does_not_model_are_told_beside_the_model(ignored: list[str], said: str) -> None:
+    engine = {"emulated": True, "emulation": {"calibrated": False, "ignored_flags": ignored}}
+    assert head_of({"engine": engine}, "a").sure == said

@@ -27,6 +27,7 @@ TO_DO: Mapping[str, str] = {
     "trend": "Give a longer --warmup, so that the window opens when the load is steady, or a longer --duration.",
     "emulator_late": "Keep other work off this machine, use fewer --agents, or run with --virtual.",
     "prompt_lengths": "Use a server that can count tokens (/tokenize), or traces of a model that counts alike.",
+    "engine_restarted": "Look in the engine's log for why it was started again, then run again.",
     "engine_gone": "Look at the end of the engine's log.",
     "worker_gone": "Look for a lack of memory on this machine.",
     "disk_full": "Free some space, or give --out a folder on another disk, and run again.",

@@ -4,9 +4,12 @@ import json
 import random
 from typing import Any
 
+import msgspec
 import pytest
 from test_apis import CLAUDE, CODEX, claude, codex, codex_headers, fcall, fout, item, responded, text, use, wrote
 from test_recorder import CHAT, assistant, call, chat, result, stream, user
+
+from windtunnel.agents.events import AnyEvent
 
 STRANGE = [None, True, -1, 0, 1.5, 1 << 70, "", "x", "\ud800", [], {}, [None], {"type": None}, [[[]]], "a" * 3000]
 CASES: dict[str, tuple[str, dict[str, Any], list[bytes]]] = {
@@ -83,6 +86,8 @@ def test_nonsense_is_survived(name: str, told: Any) -> None:
         told.answer(number, i * 100 + 50, *pieces, status=rng.choice([200, 200, 200, 500, None]), how=how)
         told.recorder.progress((i * 100 + 60) * 1_000_000)
     told.finish(at=30_000)
+    for event in told.sink.events:
+        msgspec.json.decode(msgspec.json.encode(event), type=AnyEvent)
     whole = [e for e in told.sink.events if type(e).__name__ == "CallEnd" and e.failure is None]
     assert len(whole) > 20
 

@@ -222,6 +222,27 @@ def test_an_aborted_call_is_kept_with_what_had_come(told: Any) -> None:
     assert waits(trace, 1) == [("human", 4.7)]
 
 
+def test_a_session_that_got_no_answer_has_failed(told: Any) -> None:
+    refusal = b'{"error": {"message": "overloaded"}}'
+    for i, (status, answers) in enumerate([(500, [refusal]), (503, [refusal, refusal]), (500, [refusal, b""])]):
+        for answer in answers:
+            n = told.ask(CHAT, chat(user(f"session {i}")), at=i * 1000)
+            if answer:
+                told.answer(n, i * 1000 + 10, answer, status=status, kind="application/json")
+            else:
+                told.answer(n, i * 1000 + 10, *stream(assistant("a")))
+    n = told.ask(CHAT, chat(user("session 3")), at=9000)
+    told.answer(n, 9010, *stream(assistant("I was about"), prompt=None)[:1], how="client_gone")
+    told.finish()
+    ends = [(e.status, e.reason, e.calls_done) for e in told.sink.of(ev.SessionEnd)]
+    assert ends == [
+        ("failed", "http_500", 0),
+        ("failed", "http_503", 0),
+        ("completed", None, 1),
+        ("completed", None, 1),
+    ]
+
+
 def test_hanging_up_after_the_end_is_no_abort(told: Any) -> None:
     n = told.ask(CHAT, chat(user("hi")), at=0)
     told.answer(n, 50, *stream(assistant("Hello.")), how="client_gone")

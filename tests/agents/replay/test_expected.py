@@ -1,10 +1,22 @@
 import json
+import random
 
 import pytest
 
 from windtunnel.agents.expected import Match, PrefixIndex, Trail
 from windtunnel.agents.isolation import make_tag
-from windtunnel.agents.prompt import Conversation, Options, Output, Piece, Rendering, prepare
+from windtunnel.agents.prompt import (
+    PROBE_TEXTS,
+    PROBES,
+    Conversation,
+    Options,
+    Output,
+    Piece,
+    Rendering,
+    learn,
+    prepare,
+    texts_to_measure,
+)
 from windtunnel.traces.text import stored
 
 from .conftest import agent_session
@@ -51,6 +63,45 @@ def test_a_session_that_is_over_leaves_only_what_others_can_match():
     index.drop(trail)
     assert trail.nodes == []
     assert sent(index, ("front", 100), ("tag:a", 8), ("text", 50)).exact == 100
+
+
+def test_framing_that_makes_up_for_its_text_is_counted_with_it_and_never_alone():
+    index = PrefixIndex(16)
+    assert sent(index, ("system", -5), ("text", 100), ("user", -5), ("a", 40)) == Match(0, 0)
+    assert sent(index, ("system", -5), ("other", 100)) == Match(0, 0)
+    assert sent(index, ("system", -5), ("text", 100), ("user", -5), ("b", 40)) == Match(95, 80)
+    assert sent(index, ("system", -5), ("text", 100), ("user", -5), ("a", 30)).exact == 120
+    assert sent(index, ("system", -5), ("text", 3)) == Match(0, 0)
+    assert sent(index, ("system", -5)) == Match(0, 0)
+
+
+def test_what_was_generated_is_found_behind_framing_of_no_tokens():
+    for frame in (0, -3):
+        index, trail = PrefixIndex(), Trail()
+        sent(index, ("front", 100), trail=trail)
+        index.generated(trail, [Piece("assistant", frame), Piece("generated", 49)])
+        assert sent(index, ("assistant", frame), ("generated", 40), trail=trail, kept=1).exact == 140 + frame
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_figure_of_a_prompt_is_negative_whatever_the_tokenizer_counts(seed):
+    """What is planned and expected has to be written as events that can be read."""
+    rng = random.Random(seed)
+    counts = {name: rng.randrange(60) for name in (*PROBES, *PROBE_TEXTS)}
+    if seed % 4 == 0:  # a text alone costs far more than inside of a message
+        counts |= dict.fromkeys(PROBE_TEXTS, 1000)
+    trace = agent_session(12, seed)
+    measured = {key: rng.randrange(400) for key in texts_to_measure([trace])}
+    rendering = learn(stored(), counts, counts, measured, tag_tokens=8)
+    index, prepared = PrefixIndex(16), prepare(trace, "chat", rendering)
+    for copy in range(2):
+        talk, trail = Conversation(prepared, Options("m", tag=make_tag("run", "t", copy), history="live")), Trail()
+        for call in trace.calls:
+            body = talk.body(call.id)
+            match = index.sent(trail, body.kept_pieces, body.added_pieces, body.expected_prompt_tokens)
+            assert 0 <= match.rounded <= match.exact <= body.expected_prompt_tokens
+            assert body.reprefilled_tokens >= 0
+            index.generated(trail, talk.ended(call.id, Output("said", tokens=body.pinned_tokens)))
 
 
 def test_on_the_chat_route_expected_hits_are_those_of_the_tokens(served, calibration):

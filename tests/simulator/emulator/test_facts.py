@@ -48,6 +48,37 @@ def test_blocks_that_fit_a_4090_are_those_a_real_vllm_reported() -> None:
     assert blocks == pytest.approx(2588, rel=0.02)
 
 
+OTHERS = "try another --gpu, --quantization or --tensor-parallel-size"
+
+
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        (
+            "--gpu rtx-4090 --model llama-3.1-70b",
+            f"{OTHERS}.",
+        ),
+        (
+            "--gpu rtx-4090 --model llama-3.1-70b -pp 4 --cpu-offload-gb 9 --dtype half",
+            f"{OTHERS} (--cpu-offload-gb 9, --pipeline-parallel-size 4: not modelled).",
+        ),
+        (
+            "--gpu rtx-4090 --model llama-3.1-8b --gpu-memory-utilization 0.5",
+            f"{OTHERS}, or a higher --gpu-memory-utilization.",
+        ),
+    ],
+)
+def test_what_may_help_where_a_model_does_not_fit(line: str, advice: str) -> None:
+    with pytest.raises(EngineError) as error:
+        parse(line.split())
+    assert str(error.value).partition("; ")[2] == advice
+
+
+def test_bytes_for_the_cache_that_hold_no_two_blocks_are_what_has_to_be_more() -> None:
+    with pytest.raises(EngineError, match="--kv-cache-memory-bytes of 1,000 is less than two of"):
+        parse(["--model", "llama-3.1-8b", "--kv-cache-memory-bytes", "1000"])
+
+
 def test_a_model_that_does_not_fit_is_an_engine_error() -> None:
     with pytest.raises(EngineError, match="No available memory for the cache blocks"):
         parse(["--gpu", "rtx-4090", "--model", "llama-3.1-70b"])

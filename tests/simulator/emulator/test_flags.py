@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from windtunnel.simulator.emulator.flag_words import unmodelled
 from windtunnel.simulator.emulator.flags import parse
+from windtunnel.simulator.results.emulation import HARMLESS
 from windtunnel.traces.errors import UsageError
 
 
@@ -61,10 +63,10 @@ def test_the_line_of_a_real_vllm_is_understood() -> None:
     assert s.served == ("one", "two")
     assert (s.eager, s.kv_dtype, s.tensor_parallel, s.asynchronous, s.port) == (True, "fp8", 2, False, 0)
     assert s.ignored == (
-        "--dtype",
+        "--dtype bfloat16",
         "--trust-remote-code",
-        "--generation-config",
-        "--override-generation-config.temperature",
+        "--generation-config vllm",
+        "--override-generation-config.temperature 0",
         "--no-enable-chunked-prefill",
     )
 
@@ -108,19 +110,28 @@ def test_flags_that_are_not_modelled_take_as_many_words_as_they_do_in_vllm() -> 
     assert s.ignored == (
         "--trust-remote-code",
         "--no-disable-log-stats",
-        "--limit-mm-per-prompt",
-        "--override-generation-config.temperature",
-        "--override-generation-config",
-        "--optimization-level",
+        '--limit-mm-per-prompt {"image": 0}',
+        "--override-generation-config.temperature 0",
+        "--override-generation-config {}",
+        "--optimization-level 3",
         "--hf-token",
-        "--middleware",
-        "--allowed-media-domains",
+        "--middleware a.b",
+        "--allowed-media-domains x y",
         "-ep",
     )
     assert parse(["-pp", "2", "-cc.pass_config.fuse_norm_quant", "true"]).ignored == (
-        "--compilation-config.pass_config",
-        "--pipeline-parallel-size",
+        '--compilation-config.pass_config {"fuse_norm_quant": true}',
+        "--pipeline-parallel-size 2",
     )
+
+
+def test_what_changes_nothing_measured_is_a_flag_of_vllms_that_is_not_modelled() -> None:
+    assert unmodelled().names >= HARMLESS
+
+
+def test_keys_and_what_changes_no_time_are_told_without_their_values() -> None:
+    words = ["--api-key", "k1", "k2", "--hf-token=secret", "--reasoning-parser", "qwen3", "--cpu-offload-gb=40"]
+    assert parse(words).ignored == ("--api-key", "--hf-token", "--reasoning-parser", "--cpu-offload-gb 40")
 
 
 def test_defaults_of_the_batch_are_those_of_vllm() -> None:
@@ -288,5 +299,6 @@ def test_what_has_no_source_is_named() -> None:
         "gpu",
         "model",
         "calibration",
+        "a checkpoint in awq, which this model's own is not",
     )
     assert parse(["--gpu", "rtx-4090", "--model", "llama-3.1-8b", "--max-model-len", "8k"]).unverified == ("gpu",)

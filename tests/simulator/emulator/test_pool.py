@@ -104,4 +104,4 @@ def test_offload_is_measured_in_blocks() -> None:
     assert settings.ignored == ()
     for line in (["--kv-offloading-backend", "lmcache"], ["--model", "gpt-oss-20b"]):
         other = of("--gpu", "h100", "--model", "llama-3.1-8b", "--kv-offloading-size", "8", *line)
-        assert (other.limits.offload_blocks, other.ignored) == (0, ("--kv-offloading-size",))
+        assert (other.limits.offload_blocks, other.ignored) == (0, ("--kv-offloading-size 8",))

@@ -289,7 +289,7 @@ async def test_what_describes_the_engine(serve) -> None:
     assert info["emulator"]["calibrated"] is False
     assert info["emulator"]["error_bar"] == 0.2
     assert {row["name"] for row in info["emulator"]["assumptions"]} >= {"cpu_step_ms", "piecewise_layer_us"}
-    assert info["emulator"]["ignored_flags"] == ["--dtype"]
+    assert info["emulator"]["ignored_flags"] == ["--dtype auto"]
     for path in ("/health", "/ping"):
         assert (await engine.get(path))[0] == 200
     assert await engine.get("/load") == (200, {"server_load": 0})

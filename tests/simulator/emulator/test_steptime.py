@@ -166,6 +166,54 @@ def test_tensor_parallelism_divides_reads_and_adds_exchanges() -> None:
     assert four.seconds(64, 64, 640_000) == pytest.approx(one.seconds(64, 64, 640_000) / 4 + latency + moved, rel=1e-3)
 
 
+def test_gpus_without_nvlink_exchange_over_pcie() -> None:
+    one, four = times("rtx-4090", "llama-3.1-70b"), times("rtx-4090", "llama-3.1-70b", Mode(tensor_parallel=4))
+    latency = 2 * 80 * 20 / 1e6
+    moved = 2 * 80 * 64 * 1.5 * 8192 * 2 / (27e9 * 0.7)
+    assert four.seconds(64, 64, 640_000) == pytest.approx(one.seconds(64, 64, 640_000) / 4 + latency + moved, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "link"), [("h200", "NVLink"), ("rtx-4090", "PCIe"), ("rtx-pro-6000", "PCIe"), ("l40s", "PCIe")]
+)
+def test_how_gpus_are_joined_is_said_to_be_assumed(gpu, link) -> None:
+    flags = ["--gpu", gpu, "--model", "llama-3.1-8b", "--max-model-len", "4k"]
+    said = f"the exchange between GPUs (assumed: {link})"
+    assert said not in parse(flags).unverified
+    assert said in parse([*flags, "-tp", "2"]).unverified
+
+
+def test_a_profile_says_how_fast_gpus_without_nvlink_exchange(tmp_path, profile_text) -> None:
+    text = profile_text.replace('gpu = "h200"', 'gpu = "rtx-4090"')
+    (tmp_path / "mine.toml").write_text(text.replace("[figures]", "[figures]\nexchange_gb_s = 20\nexchange_us = 20"))
+    flags = ["--model", "llama-3.1-8b", "--max-model-len", "4k", "-tp", "2", "--profile", str(tmp_path / "mine.toml")]
+    settings = parse(flags)
+    assert (settings.gpu.name, settings.gpu.nvlink, settings.figures.exchange_gb_s) == ("RTX 4090 24GB", True, 20)
+    assert not any("exchange" in name for name in settings.unverified)
+
+
+def test_blocks_come_back_from_host_memory_at_the_pace_of_the_slot() -> None:
+    flags = ["--model", "llama-3.1-8b", "--max-model-len", "4k", "--kv-offloading-size", "8"]
+    new, old = (parse([*flags, "--gpu", gpu]) for gpu in ("h100", "a100"))
+    assert old.limits.offload_block_s == pytest.approx(2 * new.limits.offload_block_s)
+    assert [[n for n, *_ in assumptions(s) if "gb_s" in n] for s in (new, old)] == [[], ["pcie_4_gb_s"]]
+
+
+@pytest.mark.parametrize(
+    ("model", "method", "other"),
+    [
+        ("qwen3-coder-30b-a3b", "awq", True),
+        ("qwen3-coder-30b-a3b", "fp8", False),
+        ("qwen3-coder-30b-a3b", "bitsandbytes", False),
+        ("gpt-oss-120b", "mxfp4", False),
+        ("gpt-oss-120b", None, False),
+    ],
+)
+def test_a_format_that_takes_another_checkpoint_is_named(model, method, other) -> None:
+    settings = parse(["--gpu", "b200", "--model", model, *(["-q", method] if method else [])])
+    assert any("checkpoint" in name for name in settings.unverified) is other
+
+
 def test_steps_without_a_graph_have_a_floor() -> None:
     change = {"eager_layer_us": 500.0, "piecewise_layer_us": 250.0}
     eager = times("b200", "llama-3.1-8b", Mode(eager=True), **change)

@@ -220,7 +220,14 @@ def test_the_emulator_in_short_form():
             "block size 7",
         ),
         ("Repo id must be in the form 'repo_name' or 'a/b': '/no/such/model'. Use", "there is no model /no/such/model"),
-        ("ValueError: No available memory for the cache blocks. Try increasing", "no memory is left for the KV cache"),
+        (
+            "ValueError: No available memory for the cache blocks. Try increasing",
+            "no memory is left for the KV cache; raise --gpu-memory-utilization",
+        ),
+        (
+            "ERROR [emulator] No available memory for the cache blocks: Llama-3.1 needs 131.4 GiB; try another --gpu.\n",
+            "no memory is left for the KV cache: Llama-3.1 needs 131.4 GiB; try another --gpu",
+        ),
         (
             (
                 "(EngineCore pid=7) ERROR 11-29 14:46:30 [core.py:1] AssertionError: head size 33 is odd\n"

@@ -77,6 +77,15 @@ OFFLOAD = "--kv-offloading-size 64 --kv-offloading-backend native"
         ("decode", None, {"speculative_config.method": "eagle3"}, "--quantization fp8", True),
         ("decode", "vllm serve m --speculative-config.method ngram", {}, "--quantization fp8", True),
         ("decode", "vllm serve m --spec-method mtp", {}, "--quantization fp8", True),
+        ("decode", "vllm serve m --spec-method mtp -q fp8", {}, "--tensor-parallel-size 2", False),
+        ("decode", "vllm serve m --spec-method mtp -q fp8 -tp 2", {}, None, False),
+        (
+            "decode",
+            "vllm serve m --spec-method mtp -q fp8",
+            {"parallel_config.tensor_parallel_size": 4},
+            None,
+            False,
+        ),
         (
             "prefill_compute",
             "vllm serve m",
@@ -122,6 +131,8 @@ def test_what_is_pulled_already_is_not_named_again(kind, command, settings, text
             "--tp-size 2",
         ),
         ("sglang", "decode", None, {"server_args.speculative_algorithm": "EAGLE"}, "--quantization fp8"),
+        ("sglang", "decode", "x --quantization fp8", {"server_args.speculative_algorithm": "EAGLE"}, "--tp-size 2"),
+        ("sglang", "decode", "x --quantization fp8 --tp 2", {"server_args.speculative_algorithm": "EAGLE"}, None),
         ("tensorrt-llm", "prefill_compute", "trtllm-serve m --tp_size 2", {}, None),
         ("tensorrt-llm", "prefill_compute", "trtllm-serve m --tensor_parallel_size 2", {}, None),
         ("tensorrt-llm", "prefill_compute", None, {"parallel_config.tp_size": "2"}, None),
@@ -133,7 +144,8 @@ def test_what_is_pulled_already_is_not_named_again(kind, command, settings, text
             {},
             "kv_cache_config: {host_cache_size: N} in its YAML",
         ),
-        ("tensorrt-llm", "decode", None, {"speculative_config.method": "MTP"}, None),
+        ("tensorrt-llm", "decode", None, {"speculative_config.method": "MTP"}, "--tp_size 2"),
+        ("tensorrt-llm", "decode", "x --tp_size 2", {"speculative_config.method": "MTP"}, None),
         ("llama.cpp", "kv_capacity", "llama-server -ctk q8_0 -ctv q8_0", {}, "a higher --ctx-size"),
         ("llama.cpp", "kv_capacity", "llama-server -ctk f16", {}, "--cache-type-k q8_0 --cache-type-v q8_0"),
         ("llama.cpp", "decode", "llama-server -md small.gguf", {}, None),
@@ -150,6 +162,7 @@ def test_what_is_said_of_a_lever_is_its_own():
     assert (drafts.note, drafts.lossy) == (DRAFTS, False)
     assert (weights.note, weights.lossy) == ("", True)
     assert levers("vllm", "kv_capacity")[-1].note == levers("vllm", "prefill_compute")[0].note == GPUS
+    assert {levers(engine, "decode")[-1].note for engine in ("vllm", "sglang", "tensorrt-llm")} == {GPUS}
 
 
 def test_every_engine_with_levers_has_one_for_every_limit():

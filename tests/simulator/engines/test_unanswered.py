@@ -9,6 +9,7 @@ import pytest
 from windtunnel.simulator.engines import base
 from windtunnel.simulator.engines.base import fetch
 from windtunnel.simulator.engines.launch import free_port
+from windtunnel.simulator.engines.patience import patiently
 from windtunnel.traces.errors import EngineError
 
 OK = b"HTTP/1.1 200 OK\r\n"
@@ -18,7 +19,10 @@ OK = b"HTTP/1.1 200 OK\r\n"
 async def serving(*answer):
     """A server that reads a head and sends these bytes, part by part: -> (session, url)."""
 
+    writers = []
+
     async def serve(reader, writer):
+        writers.append(writer)
         await reader.readuntil(b"\r\n\r\n")
         for number, part in enumerate(answer):
             if number:
@@ -33,6 +37,10 @@ async def serving(*answer):
     url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1/x"
     async with aiohttp.ClientSession() as session, server:
         yield session, url
+    for writer in writers:
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
 
 
 def redirect(to):
@@ -108,3 +116,37 @@ async def test_an_answer_that_comes_slowly_is_waited_for(monkeypatch):
     monkeypatch.setattr(base, "LOOK_S", 0.005)
     async with serving(OK + b"Content-Length: 6\r\n\r\n1", b"23", b"456") as (session, url):
         assert (await fetch(session, url)).body == b"123456"
+
+
+DONE = b"data: {}\n\ndata: [DONE]\n\n"
+OPEN = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "last"),
+    [
+        (DONE, "[DONE]"),
+        (b"data:{}\r\n\r\ndata:[DONE]\r\n\r\n", "[DONE]"),
+        (b'\xef\xbb\xbf{"a": [1]}\n', "the last bracket"),
+        (b"[]", "the last bracket"),
+    ],
+)
+@pytest.mark.parametrize("head", [OPEN, OK + b"Content-Length: 1000\r\n\r\n", OK + b"\r\n"])
+async def test_an_answer_that_is_whole_is_taken_though_the_server_does_not_end_it(monkeypatch, head, answer, last):
+    monkeypatch.setattr(base, "LOOK_S", 0.05)
+    body = b"%x\r\n%b\r\n" % (len(answer), answer) if head == OPEN else answer
+    said = []
+    async with asyncio.timeout(5), serving(head + body, b"") as (session, url), patiently(said.append, url):
+        assert (await fetch(session, url)).body == answer
+        assert (await fetch(session, url)).body == answer
+    assert said == [f"{url}: still open after {last}; the answer is taken without its end"]
+
+
+@pytest.mark.parametrize(
+    "answer", [b'{"a": [1]', b"data: {}\n\n", b"data: [DONE] or not\n\n", b"metric 1\n", b"12", b""]
+)
+async def test_an_answer_that_may_go_on_is_waited_for(monkeypatch, answer):
+    monkeypatch.setattr(base, "LOOK_S", 0.01)
+    async with serving(OK + b"Content-Length: 1000\r\n\r\n" + answer, b"") as (session, url):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(fetch(session, url), 0.1)

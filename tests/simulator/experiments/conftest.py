@@ -33,6 +33,7 @@ def made():
         settings: dict[str, Any] | None = None,
         virtual: bool = False,
         emulated: bool = False,
+        ignored: tuple[str, ...] = (),
         model: str = "m",
         config: dict[str, Any] | None = None,
     ) -> Measured:
@@ -72,7 +73,7 @@ def made():
                 "name": "vllm",
                 "version": "0.32.0",
                 "model": model,
-                "emulation": {"gpu": "x"} if emulated else None,
+                "emulation": {"gpu": "x", "ignored_flags": list(ignored)} if emulated else None,
                 "resolved": {"cache_config.block_size": 16, "x.step": step} | (settings or {}),
             },
         }

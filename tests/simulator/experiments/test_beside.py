@@ -78,6 +78,12 @@ def test_rates_of_runs_of_different_lengths_are_the_mean_of_those_that_reach(ste
     assert mean_rates([one, two], 4.0, steps) == wanted
 
 
+def test_what_the_emulator_does_not_model_differs_too() -> None:
+    runs = [measured("a", 1.0).run, measured("b", 1.0).run]
+    runs[1]["engine"]["emulation"] = {"ignored_flags": ["--cpu-offload-gb 40", "--trust-remote-code"]}
+    assert side.differing([side.settings(run) for run in runs]) == [("not modelled", ("", "--cpu-offload-gb 40"))]
+
+
 def test_finer_parts_than_the_runs_own_steps_take_what_holds_there() -> None:
     assert mean_rates([Curves(2.0, np.array([10.0, 30.0]), None, {})], 4.0, 4) == [10.0, 10.0, 30.0, 30.0]
 

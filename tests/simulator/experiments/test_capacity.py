@@ -18,6 +18,7 @@ from windtunnel.simulator.cli_options import config_of
 from windtunnel.simulator.experiments import capacity as cap
 from windtunnel.simulator.experiments.backends import Virtual
 from windtunnel.simulator.experiments.capacity_text import printed
+from windtunnel.simulator.experiments.carried import Carries, Configuration, Versus
 from windtunnel.simulator.experiments.configurations import asked
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.results.summary_model import SloResult, encode_summary
@@ -57,6 +58,8 @@ def test_it_is_the_number_that_trying_all_numbers_gives(tmp_path, slo):
     assert answer.emulated
     assert answer.limit == "KV capacity"
     assert answer.lever == "--kv-cache-dtype fp8"
+    assert answer.untried[:2] == ("--kv-cache-dtype fp8", "--quantization fp8")
+    assert not any("parallel" in flags for flags in answer.untried), "what takes other hardware is not tried here"
     assert "may change what the model answers; the emulator expects no more than 25,600 tokens" in (
         answer.lever_note or ""
     )
@@ -79,6 +82,49 @@ def test_the_sentence():
         "at ttft_s.p90<3; "
         "next limit KV capacity; try --kv-cache-dtype fp8."
     )
+
+
+FP8, WEIGHTS, SHARE = "--kv-cache-dtype fp8", "--quantization fp8", "--gpu-memory-utilization 0.95"
+
+
+def after(*tried: str, verdict: Carries = "more") -> cap.Capacity:
+    """Of a search against whose limit three flags are known; `tried`: those that were searched after it."""
+    first = Configuration(name="as asked", command="serve a", target=None, agents=1, low=1, high=2, folder=".")
+    versus = Versus(ratio=4.0, low=2.0, high=5.0, verdict=verdict)
+    known = cap.Capacity(
+        agents=1, low=1, high=2, limit="KV capacity", lever=FP8, points=[], slo="ttft_s.p90<3", capped=False,
+        pace="busy", emulated=False, evidence=None, notes=("before",), runs="r", untried=(FP8, WEIGHTS, SHARE),
+    )  # fmt: skip
+    rows = [
+        Configuration(
+            name=f"with {flags}", command=f"serve a {flags}", target=None, agents=4, low=4, high=5, tried=True,
+            folder=f"try-{at}", versus_first=versus,
+        )
+        for at, flags in enumerate(tried)
+    ]  # fmt: skip
+    return cap.replace(known, configurations=(first, *rows) if rows else ())
+
+
+def test_levers_that_were_not_tried_are_named_and_how_to_ask_for_them():
+    found = after(FP8)
+    assert found.untried == (WEIGHTS, SHARE)
+    said = (
+        f"not tried: {WEIGHTS}; {SHARE}: one of them may carry more; leave --try out and ask for each with an "
+        f'--engine of its own beside the plain one, --engine "..." --engine "... {WEIGHTS}"'
+    )
+    assert found.notes == ("before", said)
+    assert f"\nnote: {said}\n" in printed(found)
+    told = json.loads(printed(found, as_json=True))
+    assert (told["untried"], told["notes"][-1]) == ([WEIGHTS, SHARE], said)
+    again = msgspec.json.decode(msgspec.json.encode(found), type=cap.Capacity)
+    assert (again.untried, again.notes) == (found.untried, found.notes), "read back it says so once"
+
+
+def test_where_all_levers_were_tried_or_none_was_asked_for_nothing_is_missing():
+    assert after(FP8, WEIGHTS, SHARE, verdict="no_difference_shown").untried == ()
+    assert after(FP8, WEIGHTS, SHARE).notes == ("before",)
+    assert after().untried == (FP8, WEIGHTS, SHARE)
+    assert after().notes == ("before",)
 
 
 def test_the_sentence_says_what_its_lever_costs():

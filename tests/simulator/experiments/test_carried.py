@@ -71,6 +71,11 @@ def test_what_takes_the_verdict_away(made):
     assert silent(steps(emulated=True), 1, seeds=3) == MIXED
     assert silent(steps(config={"max_context": 4096}), 1, seeds=3) is None  # of the engine's settings, see `played`
     assert silent(steps(settings={"speculative_config.method": "ngram"}), 1, seeds=3) == sr.FORCED
+    said = "no verdict: the emulator does not model --cpu-offload-gb"
+    whose = {"emulated": True, "ignored": ("--cpu-offload-gb 40", "--trust-remote-code")}
+    assert silent(steps(**whose), 1, seeds=3) == said
+    assert sr.assumed(steps(**whose)[1]) == "not modelled: --cpu-offload-gb 40"
+    assert sr.assumed(steps(emulated=True)[1]) is None
     found = judged(carries(12, 11, 13), carries(17, 16, 18), FEW_SEEDS)
     assert (found.verdict, found.why) == ("no_verdict", "no verdict with fewer than 3 seeds (--repeats)")
 

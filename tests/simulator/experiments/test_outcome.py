@@ -149,6 +149,27 @@ def test_lossy_steps_and_other_models_carry_their_words(made: Made) -> None:
     assert "speed only" in assess([steps[0], changed], [SPEED], name="x").steps[1].notes[-1]
 
 
+@pytest.mark.parametrize(
+    ("worse", "note"),
+    [
+        (False, "faster, quality not checked"),
+        (True, "better in part, quality not checked"),
+    ],
+)
+def test_a_lossy_step_is_faster_only_where_nothing_is_worse(made: Made, worse: bool, note: str) -> None:
+    steps = ladder(made, [1.0, 1.3])
+    runs = dict(steps[1].runs)
+    if worse:
+        runs = {
+            b: msgspec.structs.replace(
+                run, summary=msgspec.structs.replace(run.summary, ttft_s=Distribution(9, *[9.0] * 5))
+            )
+            for b, run in runs.items()
+        }
+    steps[1] = msgspec.structs.replace(steps[1], runs=runs, lossy=True)
+    assert assess(steps, [SPEED, TTFT], name="x").steps[1].notes == (note,)
+
+
 def test_paired_means_are_over_the_calls_that_both_made(made: Made) -> None:
     short = {("s1", 0): 1.0, ("s1", 1): 2.0}
     long = {("s1", 0): 0.5, ("s1", 1): 1.0, ("s2", 0): 100.0}

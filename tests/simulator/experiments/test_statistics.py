@@ -77,6 +77,12 @@ def test_equal_runs_are_no_difference_only_when_they_are_known_to_be_near() -> N
     assert verdicts == {("near", "speed"): "no_difference", ("apart", "speed"): "too_noisy"}
 
 
+def test_what_surely_differs_by_less_than_matters_is_no_difference() -> None:
+    hair = st.estimate(series([100, 101, 99, 100], [100.01, 101.01, 99.01, 100.01]))
+    assert hair.p < 0.001
+    assert st.judge({("hair", "ttft"): hair}, {"ttft": "lower"}) == {("hair", "ttft"): "no_difference"}
+
+
 def test_more_entries_ask_for_more_evidence() -> None:
     found = st.estimate(series([100, 101, 99, 100], [105, 104.5, 105.5, 104]))
     alone = st.judge({("a", "speed"): found}, {"speed": "higher"})

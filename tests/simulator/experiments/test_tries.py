@@ -26,6 +26,9 @@ def test_each_lever_is_added_to_the_command_by_itself():
     found = tries("kv_capacity", VLLM, {"engine": {"name": "vllm", "resolved": {}}})
     assert [one.step.lossy for one in found.pulled] == [True, True, False]
     assert found.pulled[0].step.name == "with --kv-cache-dtype fp8"
+    share = {"cache_config.gpu_memory_utilization": 0.9}
+    found = tries("kv_capacity", VLLM, {"engine": {"name": "vllm", "resolved": share}})
+    assert [one.flags for one in found.further] == [OFFLOAD]
 
 
 def test_a_flag_that_is_given_is_replaced_and_one_that_is_pulled_is_not_tried():
@@ -59,11 +62,21 @@ def test_values_of_json_stay_one_word():
     assert commands[0] == f"{VLLM} --speculative-config {drafts}"
 
 
+def test_against_decoding_a_second_gpu_is_named_last_and_not_tried():
+    commands, left = asked("decode")
+    assert commands[1:] == [f"{VLLM} --quantization fp8"]
+    assert left == ["--tensor-parallel-size 2: it takes twice the GPUs, which is another machine"]
+    assert asked("decode", f"{VLLM} -tp 2")[1] == []
+
+
 def test_what_no_flag_of_the_command_sets_is_left_to_others():
     commands, left = asked("decode", "llama-server -m x", "llama.cpp")
     assert commands == []
     assert left == ["--spec-draft-model with a small model of the same vocabulary: its value is yours to choose"]
     assert asked("decode", "trtllm-serve x", "tensorrt-llm")[0] == []
+    assert asked("decode", "trtllm-serve x --tp_size 2", "tensorrt-llm")[1] == [
+        "speculative_config: {decoding_type: MTP} in its YAML: no flag of the engine's command"
+    ]
     assert asked("client") == (
         [],
         [

@@ -47,6 +47,15 @@ def test_a_host_that_nobody_knows_is_told_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(("out", "why"), [("a" * 300, "File name too long"), ("file/b", "Not a directory")])
+def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path, out: str, why: str) -> None:
+    (tmp_path / "file").touch()
+    result = record(tmp_path, "--upstream", NOBODY, "--out", out, "--", "true")
+    assert result.returncode == 2
+    assert result.stderr == f"windtunnel: cannot create the run folder {out} ({why}): choose another --out\n"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
 def broken(folder: Path) -> str:
     """A command that is there and cannot be started: nobody has its interpreter."""
     path = folder / "agent"
@@ -77,3 +86,6 @@ def test_the_last_line_says_what_failed() -> None:
     assert told(Done(2, 3, 0), "rec") == "recorded 3 calls of 2 sessions in rec"
     assert told(Done(1, 1, 1), "rec") == "recorded 1 call of 1 session in rec; 1 further call failed"
     assert told(Done(1, 1, 2), "rec") == "recorded 1 call of 1 session in rec; 2 further calls failed"
+    assert told(Done(2, 3, 1, 1), "rec") == (
+        "recorded 3 calls of 2 sessions in rec, 1 of them aborted; 1 further call failed"
+    )

@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from windtunnel.simulator.cli import cli
+from windtunnel.simulator.cost import gpus_of
 from windtunnel.simulator.results.cost import Price, Traffic, at_apis, chosen, machine, shipped
 from windtunnel.traces.errors import UsageError
 
@@ -148,6 +149,80 @@ def test_an_hour_of_the_machine(given, hour):
 def test_what_does_not_go_together(given):
     with pytest.raises(UsageError):
         machine(*given)
+
+
+def _run(name="vllm", command=None, **resolved):
+    return {"engine": {"name": name, "resolved": resolved}, "config": {"engine": command}}
+
+
+TP = "parallel_config.tensor_parallel_size"
+PP, DP = "parallel_config.pipeline_parallel_size", "parallel_config.data_parallel_size"
+SG = {"server_args.tp_size": 4, "server_args.pp_size": 1, "server_args.dp_size": 2}
+
+
+@pytest.mark.parametrize(
+    ("run", "gpus"),
+    [
+        (_run(**{TP: 2}), 2),
+        (_run("windtunnel-emulator", **{TP: 1}), 1),
+        (_run(**{TP: 4, PP: 2, DP: 3, "parallel_config.prefill_context_parallel_size": 1}), 24),
+        (_run("windtunnel-emulator", "emulator --gpu H200 -tp 2 -pp 2", **{TP: 2}), 2),  # it has no pipeline
+        (_run("sglang", **SG), 8),
+        (_run("sglang", **SG, **{"server_args.enable_dp_attention": True}), 4),
+        (_run("tensorrt-llm", **{"parallel_config.tp_size": "2", "parallel_config.pp_size": "2"}), 4),
+        (_run(command="vllm serve m -tp 2 --data_parallel_size=2", **{"cache_config.block_size": 16}), 4),
+        (_run("sglang", "x --tp 8 --dp 8 --enable-dp-attention"), 8),
+        (_run(command="vllm serve m"), None),
+        (_run(command="vllm 'serve"), None),
+        (_run(**{TP: "many"}), None),
+        (_run("llama.cpp", "llama-server -m x"), None),
+        (_run("openai"), None),
+        ({}, None),
+        ({"engine": None, "config": None}, None),
+    ],
+)
+def test_how_many_gpus_an_engine_runs_on(run, gpus):
+    assert gpus_of(run) == gpus
+
+
+def _on(tmp_path, **engine):
+    run = json.loads((GOLDEN / "run.json").read_bytes())
+    run["engine"] |= engine
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    (tmp_path / "events.jsonl").write_bytes((GOLDEN / "events.jsonl").read_bytes())
+    return tmp_path
+
+
+def test_the_price_is_of_one_gpu_and_the_run_had_two(tmp_path):
+    folder = _on(tmp_path, resolved={TP: 2})
+    told = json.loads(_told(folder, "--json", "--api", "mine=1/0.1/5"))
+    assert (told["gpus"], told["gpus_from"], told["gpu_hour"], told["machine"]) == (2, "engine", 2, 4)
+    (one,) = told["apis"]
+    assert one["pays_from"] == pytest.approx(4 / min(one["as_cached_here"], one["all_that_can_be"]))
+    text = _told(folder)
+    assert "machine       2 GPUs at $2.00: $4.00 an hour, $" in text
+    assert "assumed" not in text
+    told = json.loads(_told(folder, "--json", "--gpus", "8"))
+    assert (told["gpus"], told["gpus_from"], told["machine"]) == (8, "given", 16)
+    assert "8 GPUs at $2.00: $16.00 an hour" in _told(folder, "--gpus", "8")
+
+
+def test_where_the_engine_does_not_tell_its_gpus_one_is_assumed_and_said(tmp_path):
+    folder = _on(tmp_path, name="llama.cpp")
+    told = json.loads(_told(folder, "--json"))
+    assert (told["gpus"], told["gpus_from"], told["machine"]) == (1, "assumed", 2)
+    text = " ".join(_told(folder).split())
+    assert "one GPU is assumed, for the engine does not tell how many; --gpus N says it" in text
+    assert "assumed" not in _told(folder, "--gpus", "1")
+
+
+def test_a_bought_machine_is_priced_whole(tmp_path):
+    folder = _on(tmp_path, resolved={TP: 2})
+    options = ["cost", str(folder), "--buy", "26298", "--watts", "1000", "--kwh", "0.3", "--json"]
+    told = json.loads(CliRunner().invoke(cli, options).stdout)
+    assert (told["machine"], told["gpus"], told["gpu_hour"]) == (pytest.approx(1.3), 2, None)
+    text = CliRunner().invoke(cli, options[:-1]).stdout
+    assert "machine       $1.30 an hour, all its GPUs together, $" in text
 
 
 def test_a_stored_run_is_priced():

@@ -131,10 +131,12 @@ def test_a_beginning_that_another_prompt_is_still_computing():
     assert [c.cause for c in read(events, 16, {}).calls] == [None, "still_computing", None, None]
 
 
-def test_preemptions_between_two_calls_are_said():
-    counted = [EngineSample(t=t * S, scrape_ms=1, preemptions=n) for t, n in ((1, 0), (3, 0), (4, 2))]
+@pytest.mark.parametrize(("before", "after", "grew"), [(0, 2, True), (7, 2, True), (7, 0, False)])
+def test_preemptions_between_two_calls_are_said(before, after, grew):
+    """An engine whose counter fell was restarted, and counts from 0."""
+    counted = [EngineSample(t=t * S, scrape_ms=1, preemptions=n) for t, n in ((1, before), (3, before), (4, after))]
     events = [session(), *counted, ended(0, 0, 1000, 512, 512), ended(1, 5, 1200, 512, 992)]
-    assert read(events, 16, {}).calls[-1].cause == "preempted"
+    assert (read(events, 16, {}).calls[-1].cause == "preempted") == grew
 
 
 def test_small_differences_are_rounding_and_a_cache_that_is_off_is_said():

@@ -53,6 +53,13 @@ def test_events_are_numbered_from_one_and_reach_the_disk_with_the_next_flush(wri
     assert [(type(e).__name__, e.seq) for e in seen] == [("RunStart", 1), ("Heartbeat", 2)]
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "file/run", "file"])
+def test_a_folder_that_cannot_be_made_names_its_flag(tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"^cannot create the run folder .* \(.*\): choose another --out$"):
+        RunWriter.create(tmp_path / name, "abc", no_text=True)
+
+
 def test_the_default_folder_has_the_time_and_the_run_in_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TZ", "UTC")

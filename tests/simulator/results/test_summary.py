@@ -315,7 +315,7 @@ def test_every_key_of_the_contract_is_there(busy):
     assert set(contract.split()) <= set(written)
     engine = "name version model resolved kv_tokens running waiting kv_usage hit_ratio preemptions acceptance_length"
     engine += " emulated_gpu emulated_model emulated_vllm emulated_calibrated emulated_fit emulated_unverified"
-    engine += " emulated_error_bar unseen_s"
+    engine += " emulated_ignored emulated_error_bar unseen_s"
     assert set(engine.split()) == set(written["engine"])
     assert set(written["ttft_s"]) == {"n", "mean", "p50", "p90", "p95", "p99", "max"}
 
@@ -342,6 +342,7 @@ EMULATION = {
     "calibrated": False,
     "unverified": ["gpu", "calibration"],
     "error_bar": 0.2,
+    "ignored_flags": ["--pipeline-parallel-size 2", "--trust-remote-code"],
 }
 
 
@@ -349,12 +350,12 @@ def test_an_emulated_result_says_whose_figures_it_has_and_how_sure_they_are():
     summary = summarise({"engine": {"emulated": True, "emulation": EMULATION}}, [])
     told = msgspec.json.decode(encode_summary(summary))["engine"]
     assert {k.removeprefix("emulated_"): v for k, v in told.items() if k.startswith("emulated_")} == {
-        ("vllm" if k == "emulates" else k): v for k, v in EMULATION.items()
+        {"emulates": "vllm", "ignored_flags": "ignored"}.get(k, k): v for k, v in EMULATION.items()
     }
     text = " ".join(render_summary(summary).split())
     assert (
         "EMULATED, not measured: vLLM 0.32.0's rules, H200, Qwen/Qwen3-32B; uncalibrated, times +-20%; "
-        "unverified: gpu, calibration" in text
+        "unverified: gpu, calibration; not modelled: --pipeline-parallel-size 2 " in f"{text} "
     )
     real = msgspec.json.decode(encode_summary(summarise({"engine": {"emulation": EMULATION}}, [])))["engine"]
     assert {v for k, v in real.items() if k.startswith("emulated_")} == {None}
@@ -367,7 +368,10 @@ def test_an_emulated_result_says_whose_figures_it_has_and_how_sure_they_are():
         ({"calibrated": True, "error_bar": None}, "calibrated, error of times not known"),
         ({"calibrated": False, "error_bar": 0.2}, "uncalibrated, times +-20%"),
         ({}, ""),
-        ({"calibrated": "x", "error_bar": "y", "unverified": 3, "gpu": 4}, ""),
+        ({"calibrated": "x", "error_bar": "y", "unverified": 3, "gpu": 4, "ignored_flags": 5}, ""),
+        ({"ignored_flags": ["-ep", "--cpu-offload-gb 40"]}, "not modelled: -ep, --cpu-offload-gb 40"),
+        ({"ignored_flags": ["--trust-remote-code", "--no-enable-log-requests"]}, ""),
+        ({"ignored_flags": ["--kernel-config " + "x" * 300]}, f"not modelled: --kernel-config {'x' * 64}..."),
     ],
 )
 def test_how_sure_an_emulation_is(told, words):

@@ -34,6 +34,32 @@ def test_everything_fits_80_columns_and_ends_with_a_line(busy):
     assert not any(line != line.rstrip() for line in text.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("name", "resolved", "says"),
+    [
+        ("vllm", {"cache_config.kv_offloading_size": 64.0}, "GPU's own hit ratio 25.0%"),
+        ("vllm", {"cache_config.kv_offloading_size": "64"}, "GPU's own hit ratio 25.0%"),
+        ("vllm", {"kv_transfer_config.kv_connector": "OffloadingConnector"}, "GPU's own hit ratio 25.0%"),
+        ("windtunnel-emulator", {"offload_config.kv_offload_blocks": 4000}, "GPU's own hit ratio 25.0%"),
+        ("vllm", {"cache_config.kv_offloading_size": None}, "   hit ratio 25.0%"),
+        ("vllm", {"cache_config.kv_offloading_size": "None"}, "   hit ratio 25.0%"),
+        ("windtunnel-emulator", {"offload_config.kv_offload_blocks": 0}, "   hit ratio 25.0%"),
+        ("sglang", {"server_args.enable_hierarchical_cache": True}, "   hit ratio 25.0%"),  # it counts the host's
+        ("vllm", None, "   hit ratio 25.0%"),
+    ],
+)
+def test_where_kv_is_offloaded_the_engines_ratio_is_of_its_gpu_alone(busy, name, resolved, says):
+    run = {**RUN, "engine": {"name": name, "model": "m", "resolved": resolved}}
+    busy.add(EngineSample(t=12 * NS, scrape_ms=1, prefix_queries=100, prefix_hits=10))
+    busy.add(EngineSample(t=20 * NS, scrape_ms=1, prefix_queries=300, prefix_hits=60))
+    summary = summarise(run, busy.events())
+    text = render_summary(summary)
+    assert says in text.replace("engine        ", "engine           ").replace("\n              ", "   ")
+    assert max(map(len, text.splitlines())) <= 80
+    text = render_summary(msgspec.structs.replace(summary, window_s=0.0))
+    assert says in text.replace("engine        ", "engine           ").replace("\n              ", "   ")
+
+
 def test_names_of_absurd_length_and_with_line_ends_stay_in_their_line(busy):
     """JSON has them whole, people see how they begin."""
     odd = "m\n\x1b[2J" + "x" * 10_000

@@ -94,8 +94,8 @@ def test_foreign_load_on_a_drained_run(steady):
     assert reasons(scrapes(steady(), 12_000)) == ()
     assert reasons(scrapes(steady(), 12_100)) == ()
     assert reasons(scrapes(steady(), 12_500)) == ("foreign_load",)
-    # An engine that was restarted says nothing.
-    assert reasons(scrapes(steady(), -4000)) == ()
+    # An engine that was restarted says nothing of others.
+    assert reasons(scrapes(steady(), -4000)) == ("engine_restarted",)
 
 
 def test_foreign_load_on_a_run_that_was_cut(steady):

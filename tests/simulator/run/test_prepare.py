@@ -230,15 +230,44 @@ async def test_a_session_that_turns_out_too_long_is_fitted_again(linked, mode):
 
 async def test_when_nothing_fits_it_is_said_with_the_way_out(linked):
     link, engine = await linked()
-    with pytest.raises(UsageError, match=r"none of the 1 sessions fits a context of 128 tokens: use --fit scale"):
-        await prepared(link, chain("a"), max_context=128)
+    beyond = "fits a context of 128 tokens: use --fit scale or --fit compact, or a larger --max-context"
+    with pytest.raises(UsageError, match=f"^none of the 2 sessions {beyond}$"):
+        await prepared(link, chain("a"), chain("b"), max_context=128)
 
     def later(said):
         if said.startswith("preparing"):
             engine.template["user"] += 5000
 
-    with pytest.raises(UsageError, match=r"no session fits a context of 4096 tokens with its template"):
+    with pytest.raises(
+        UsageError, match=r"no session fits a context of 4096 tokens with its template: use --fit scale"
+    ):
         await prepared(link, chain("a"), talk=later, api="chat")
+
+
+@pytest.mark.parametrize(
+    ("dials", "ways"),
+    [
+        ({"fit": "scale", "max_context": 9}, "--fit compact, or a larger --max-context"),
+        ({"fit": "compact", "max_context": 9}, "--fit scale, or a larger --max-context"),
+        ({"fit": "scale"}, "--fit compact, or a server that takes longer contexts"),
+        ({"max_context": 40}, "--fit scale or --fit compact, or a server that takes longer contexts"),
+    ],
+)
+async def test_the_way_out_is_none_that_was_taken(linked, dials, ways):
+    link, _ = await linked(models=[{"id": "tiny", "max_model_len": 40 if dials.get("max_context") != 9 else 4096}])
+    with pytest.raises(UsageError, match=rf"^the session does not fit a context of \d+ tokens: use {ways}$"):
+        await prepared(link, chain("a", 40), **dials)
+
+
+async def test_what_a_template_leaves_no_room_for_is_not_told_to_be_scaled_again(linked):
+    link, engine = await linked()
+
+    def later(said):
+        if said.startswith("preparing"):
+            engine.template["user"] += 5000
+
+    with pytest.raises(UsageError, match=r"with its template: use a server that takes longer contexts$"):
+        await prepared(link, chain("a"), talk=later, api="chat", fit="scale")
 
 
 async def test_a_template_that_refuses_the_messages_is_heard_before_the_run(linked):

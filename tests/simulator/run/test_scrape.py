@@ -5,6 +5,7 @@ from time import perf_counter
 
 import pytest
 
+from windtunnel.simulator.engines.base import Answer
 from windtunnel.simulator.engines.vllm import METRICS
 from windtunnel.simulator.run import scrape
 from windtunnel.simulator.run.scrape import Scraper, read_page, wanted_lines
@@ -55,6 +56,17 @@ def test_counters_are_read_with_and_without_total():
     assert read_page(text, METRICS) == {"generation_tokens": 5, "prompt_tokens": 6}
 
 
+def test_a_series_that_a_page_tells_twice_is_one_the_last():
+    twice = page(engines=2).replace(b"} 17\n", b"} 99\n") + page(engines=2)
+    assert read_page(twice, METRICS) == read_page(page(engines=2), METRICS)
+    apart = scrape.read_apart(twice, METRICS)
+    assert apart == scrape.read_apart(page(engines=2), METRICS)
+    text = "vllm:generation_tokens_total{%s} %d\n"
+    labels = ('engine="0",model_name="a,b}"', 'model_name="a,b}", engine="0"', 'engine="0",model_name="a,b"', "")
+    lines = "".join(text % (of, n) for n, of in enumerate(labels, 1)) + "vllm:generation_tokens_total 100\n"
+    assert read_page(lines.encode(), METRICS) == {"generation_tokens": 2 + 3 + 100}
+
+
 def test_what_a_page_lacks_is_absent_and_not_zero():
     assert read_page(b"", METRICS) == {}
     assert read_page(b"# HELP nothing\nother 1\n", METRICS) == {}
@@ -88,6 +100,29 @@ async def test_scraper_stamps_a_sample_and_says_what_went_wrong(fake_engine):
     engine.key = "now closed"
     assert await scraper.once(43) is None
     assert "HTTP 401" in scraper.failed
+
+
+async def test_what_is_no_figure_is_not_told_of_any_replica(monkeypatch):
+    lines = ['vllm:kv_cache_usage_perc{engine="%d"} %s', 'vllm:num_requests_running{engine="%d"} 2']
+    text = "\n".join(line % ((e, kv) if "%s" in line else e) for e, kv in enumerate(("NaN", "-1")) for line in lines)
+
+    async def page(*_):
+        return Answer(200, text.encode())
+
+    monkeypatch.setattr(scrape, "_page", page)
+    sample = await Scraper(None, "http://h", METRICS).once(0)
+    assert (sample.kv_usage, sample.running) == (None, 4)
+    assert sample.apart == {"h 0": {"running": 2}, "h 1": {"running": 2}}
+
+
+async def test_an_engine_that_was_restarted_is_told_once(fake_engine):
+    session, url, _ = await fake_engine(generated=[100, 140, 7, 20])
+    scraper = Scraper(session, url, METRICS)
+    told = "the engine's counters began anew at 2.0 s: it was restarted, and what it did just before is lost"
+    for t in range(4):
+        assert await scraper.once(t * 10**9) is not None
+        assert scraper.news() == (told if t == 2 else None)
+        assert scraper.news() is None
 
 
 async def test_a_page_that_begins_to_hang_is_given_up_and_told_once(fake_engine, monkeypatch):

@@ -81,6 +81,10 @@ def somebody_else(rig):
     rig.at(10.0, lambda: rig.client.stream("/v1/completions", (body,), request_id="other"))
 
 
+def is_restarted(rig):
+    rig.at(20.0, lambda: setattr(rig.server, "served", -rig.client.generated_tokens))
+
+
 def one_session_fails(rig):
     rig.answer = lambda asked: Answer(failure=Failure.CONNECTION_RESET if asked.number == 20 else None)
 
@@ -151,6 +155,7 @@ PROVOKED = {
     "client_cpu": Provoked(is_busy),
     "agents_missing": Provoked(lanes_lie_idle, beside=("failures",), dials={"max_failures": 1.0}),
     "foreign_load": Provoked(somebody_else),
+    "engine_restarted": Provoked(is_restarted),
     "failures": Provoked(one_session_fails, dials={"calls": 4}),
     "no_steady_state": Provoked(never_warm, dials={"warmup": Warmup(calls=100), "duration_s": 2.0}, live=False),
     "isolation_not_verified": Provoked(cache_is_warm),
