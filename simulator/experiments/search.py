@@ -1,9 +1,9 @@
 """The largest number of agents that meets a service level: bracket, bisect, repeat at the edge.
 
 Whether a number passes is partly chance: sessions and their order change with the seed. One seed places the edge; there
-the majority of several seeds decides, and the interval goes from the last number that all seeds pass to the last one
-that any passes. Both ends were tried. A run that tells nothing leaves the word to the other seeds; a number of which no
-run tells anything is taken as one that does not pass.
+the majority of several seeds decides, and the interval goes from the last number up to which no seed was seen to fail
+to the last one that any passes. Both ends were tried. A run that tells nothing leaves the word to the other seeds; a
+number of which no run tells anything is taken as one that does not pass.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -68,7 +68,7 @@ class Search:
     async def again(self, low: int, high: int | None) -> Edge:
         """Where the edge is now that lay between `low` and `high` (None: above all that may be tried) before."""
         low, high = await self._settle(low, high)
-        least = await self._all_pass(low)
+        least = await self._none_fails(low)
         if high is None:
             return self._edge(low, least, low, capped=True)
         return self._edge(low, least, await self._any_passes(low, high), capped=False)
@@ -133,6 +133,15 @@ class Search:
             low, high = high, min(self._most, high + step)
             step *= 2
         return await self._bisect(low, high, repeats=self._repeats)
+
+    async def _none_fails(self, agents: int) -> int:
+        """The same, and no seed was seen to fail a smaller number either: more seeds never make it larger."""
+        while True:
+            agents = await self._all_pass(agents)
+            failed = [r.agents for r in self.readings.values() if not r.met and not r.uncounted and r.agents <= agents]
+            if not failed:
+                return agents
+            agents = min(failed) - 1
 
     async def _all_pass(self, agents: int) -> int:
         """The largest number up to the edge, of those that are tried, that no seed fails; 0 where none is."""

@@ -1,6 +1,7 @@
 """Where the edge is, with readings whose truth is known."""
 
 import asyncio
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -58,6 +59,31 @@ def test_both_ends_of_the_interval_were_tried(limits, resolution):
     assert any(met[edge.high])
     assert not any(len(met[agents]) == 3 and all(met[agents]) for agents in tried if edge.low < agents <= edge.agents)
     assert not any(any(met[agents]) for agents in tried if agents > edge.high)
+
+
+def test_a_number_that_a_seed_failed_is_above_the_interval_though_larger_ones_pass():
+    async def measure(agents, seed):
+        return Reading(agents=agents, seed=seed, met=agents <= 20 and (agents, seed) != (11, 0))
+
+    edge = asyncio.run(Search(measure).find(11))
+    assert (edge.agents, edge.low, edge.high) == (20, 10, 20)
+
+
+def test_more_seeds_never_raise_the_lower_end():
+    rng = np.random.default_rng(5)
+    for _ in range(60):
+        chance = rng.random((64, 8))
+
+        async def measure(agents, seed, chance=chance):
+            return Reading(agents=agents, seed=seed, met=bool(agents < 40 and chance[agents, seed] > agents / 40))
+
+        edges = [asyncio.run(Search(measure, most=60, repeats=n).find(8)) for n in (1, 3, 5, 7)]
+        for edge in edges:
+            assert all(r.met for r in edge.readings if r.agents <= edge.low)
+        # Among the readings that both made, one more seed can only take away.
+        for fewer, more in pairwise(edges):
+            failed = [r.agents for r in more.readings if not r.met and r in fewer.readings]
+            assert more.low < min(failed, default=61)
 
 
 def test_it_is_the_sweeps_number_when_every_run_is_noisy():
