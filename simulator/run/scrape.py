@@ -27,7 +27,6 @@ MOST = 1e18
 """As `events.Gauge` has it."""
 REPLICA = re.compile(rb'[{,](?:engine|dp_rank)="([^"]*)"')
 """The label that tells data-parallel engines of one page apart: `engine` in vLLM, `dp_rank` in SGLang."""
-LABEL = re.compile(rb'(\w+)\s*=\s*"((?:[^"\\]|\\.)*)"')
 
 
 def wanted_lines(names: Mapping[str, str]) -> re.Pattern[bytes]:
@@ -71,12 +70,15 @@ def together(found: Sequence[Mapping[str, Sequence[float]]]) -> dict[str, float]
 def _read(
     page: bytes, names: Mapping[str, str], pattern: re.Pattern[bytes] | None, *, apart: bool
 ) -> list[tuple[str, dict[str, list[float]]]]:
-    series: dict[tuple[str, frozenset[tuple[bytes, bytes]]], tuple[bytes, float]] = {}
+    series: dict[tuple[bytes, ...], tuple[bytes, float]] = {}
     for line in (pattern or wanted_lines(names)).findall(b"\n" + page):
-        name, value = _sample(line)
-        series[name, frozenset(LABEL.findall(line))] = line, value  # one that is told twice is one all the same
+        head, value = _sample(line)
+        metric, _, labels = head.partition(b"{")
+        parts = sorted(labels.replace(b", ", b",").strip(b", ").split(b",")) if labels else ()
+        series[metric, *filter(None, parts)] = head, value  # one that is told twice is one, in whatever order of labels
     found: dict[str, dict[str, list[float]]] = {}
-    for (name, _), (line, value) in series.items():
+    for line, value in series.values():
+        name = line.partition(b"{")[0].decode()
         fields = names.get(name) or names.get(name.removesuffix("_total"))
         if fields is not None:
             label = REPLICA.search(line) if apart else None
@@ -86,12 +88,12 @@ def _read(
     return list(found.items())
 
 
-def _sample(line: bytes) -> tuple[str, float]:
-    """Name and value of `name{labels} value [timestamp]`. Labels may hold anything, the value no brace."""
+def _sample(line: bytes) -> tuple[bytes, float]:
+    """Name with labels, and value of `name{labels} value [timestamp]`. Labels may hold anything, the value no brace."""
     head, brace, tail = line.strip().rpartition(b"}")
     if not brace:
         head, _, tail = tail.partition(b" ")
-    return head.partition(b"{")[0].decode(), float(tail.split()[0])
+    return head, float(tail.split()[0])
 
 
 class Scraper:
