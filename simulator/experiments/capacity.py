@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import force_setattr, replace
+from msgspec.structs import replace
 
 from windtunnel.simulator.diagnose import Diagnosis, diagnose
 from windtunnel.simulator.engines.command import files_of, split
@@ -94,15 +94,13 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Flags for its command that are known against the limit and that `--try` did not search, best first; without those
     that take other hardware."""
 
-    def __post_init__(self) -> None:
-        """What `--try` left aside is known by what it searched."""
-        tried = [row.name for row in self.configurations if row.tried]
-        if not tried:
-            return
-        left = tuple(flags for flags in self.untried if NAME.format(flags) not in tried)
-        force_setattr(self, "untried", left)
-        if left and (said := NOT_TRIED.format("; ".join(left), left[0])) not in self.notes:
-            force_setattr(self, "notes", (*self.notes, said))
+    def beside(self, rows: Sequence[Configuration], notes: Sequence[str], runs: str) -> "Capacity":
+        """The same with all configurations that were searched; what `--try` left aside is known by what it searched."""
+        tried = [row.name for row in rows if row.tried]
+        left = tuple(flags for flags in self.untried if NAME.format(flags) not in tried) if tried else self.untried
+        said = [NOT_TRIED.format("; ".join(left), left[0])] if tried and left else []
+        every = (*self.notes, *notes, *said)
+        return replace(self, configurations=tuple(rows), notes=every, runs=runs, untried=left)
 
 
 class NothingCountsError(RunError):

@@ -290,8 +290,7 @@ class Beside:
         self._judge()
 
     def _answer(self, notes: tuple[str, ...] = ()) -> Capacity:
-        found = self._searched[0].found
-        found = replace(found, runs=str(self._folder), configurations=tuple(self._rows), notes=(*found.notes, *notes))
+        found = self._searched[0].found.beside(self._rows, notes, str(self._folder))
         cap.keep(found, self._folder)
         return found
 

@@ -102,7 +102,7 @@ def after(*tried: str, verdict: Carries = "more") -> cap.Capacity:
         )
         for at, flags in enumerate(tried)
     ]  # fmt: skip
-    return cap.replace(known, configurations=(first, *rows) if rows else ())
+    return known.beside((first, *rows) if rows else (), (), "r")
 
 
 def test_levers_that_were_not_tried_are_named_and_how_to_ask_for_them():
