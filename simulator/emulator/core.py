@@ -140,6 +140,11 @@ class Core:
         """With `lazy`: when the latest step ended, ns."""
         return self._ends[-1]
 
+    @property
+    def steps_ended(self) -> int:
+        """With `lazy`: how many there were so far."""
+        return len(self._ends)
+
     def tokens(self, request: Request) -> int:
         """With `lazy`: how many output tokens a request has got, without taking them."""
         scheduler = self.scheduler

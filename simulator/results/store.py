@@ -12,7 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -47,6 +47,9 @@ _TEXT_BYTES = 1 << 19
 """Most text that one flush writes, unless much more has gathered: a write of megabytes holds its thread for long."""
 _TEXT_CHARS = 1 << 18
 """Longer text is encoded so much at a time, by the flushes."""
+
+
+_E = TypeVar("_E", bound=Event)
 
 
 class TextLine(Struct, frozen=True, omit_defaults=True, gc=False):
@@ -84,6 +87,8 @@ class RunWriter:
         """A write has failed, and whoever wrote was told."""
         self._seq = 0
         self._subscribers: list[Callable[[Event], None]] = []
+        self._said: tuple[Event | None, bytes] = (None, b"")
+        """What was written again last, and its bytes up to its time."""
 
     @classmethod
     def create(
@@ -129,6 +134,20 @@ class RunWriter:
         self._events += b"\n"
         for receiver in self._subscribers:
             receiver(event)
+
+    def again(self, event: _E, t: int) -> _E:
+        """The same at `t`, as `emit` writes it: that it was said before makes its bytes known. The new event."""
+        before, head = self._said
+        if event is not before:
+            line = self._encoder.encode(event)
+            head = line[: line.rindex(b',"t":') + 5]
+        self._seq += 1
+        said = msgspec.structs.replace(event, t=t, seq=self._seq)
+        self._said = said, head
+        self._events += b'%b%d,"seq":%d}\n' % (head, t, self._seq)
+        for receiver in self._subscribers:
+            receiver(said)
+        return said
 
     def text(self, line: TextLine, more_text: Sequence[str] = (), more_reasoning: Sequence[str] = ()) -> None:
         """Buffers one call's generated text, with what follows in parts where it is long; dropped with `no_text`."""

@@ -274,6 +274,10 @@ class Direct:
         """Of all at once: a fleet is asked thousands of times an hour, and most of it may wait."""
         return self.core.tokens_of([one.request if one else None for one in cast("Sequence[Stream | None]", followed)])
 
+    def pulse(self) -> int:
+        """How many steps have ended: what a call has got changes with them alone."""
+        return self.core.steps_ended
+
     def session_over(self, front: str) -> None:
         """The ids of its requests begin so; none will come any more."""
         self._bodies.forget(front)

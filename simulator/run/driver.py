@@ -49,8 +49,12 @@ class Driver:
         match_unit: int | None,
         reader: Readings | None = None,
         virtual: bool = False,
+        pulse: Callable[[], int] | None = None,
     ) -> None:
-        """`virtual`: the clock stands still while code runs, and what happened is kept in this process to the end."""
+        """`virtual`: the clock stands still while code runs, and what happened is kept in this process to the end.
+
+        `pulse`: a number that stays the same while no call in flight gets anything; it is asked on such a clock only.
+        """
         self.config = config
         self.virtual = virtual
         self.clock = clock
@@ -85,6 +89,12 @@ class Driver:
         self._stop: StopKind | None = None
         self._over = False
         self._progress_due: int | None = None
+        self._pulse = pulse
+        self._changes = 0
+        """What was said of sessions and calls, and who came or went: without any, a look shows what the last showed."""
+        self._looked: tuple[int, int] | None = None
+        """Changes and pulse at the last look on a virtual clock."""
+        self._shown: ev.Progress | None = None
         self._lanes: list[asyncio.Task[None]] = []
 
     # -- time and events
@@ -99,6 +109,7 @@ class Driver:
         return self.clock.now_ns() - self.origin
 
     def emit(self, event: ev.Event) -> None:
+        self._changes += 1
         self._writer.emit(event)
 
     def _enter(self, phase: ev.PhaseName, at: int, note: str | None) -> None:
@@ -210,10 +221,12 @@ class Driver:
             session = self._session(agent, draw)
             self.sessions_started += 1
             self.live[agent] = session
+            self._changes += 1
             try:
                 await session.run()
             finally:
                 self.live.pop(agent, None)
+                self._changes += 1
             if session.status == "failed":
                 self.sessions_failed += 1
                 self._check_hopeless()
@@ -259,6 +272,7 @@ class Driver:
     def begun(self, active: ActiveCall) -> None:
         """A call is in flight, though its request is not yet on its way."""
         insort(self.active, active, key=_LANE)
+        self._changes += 1
 
     async def throttle(self) -> int:
         """Wait for the request-rate cap; returns the ns waited, to be recorded apart from the client's own delay."""
@@ -271,6 +285,7 @@ class Driver:
     def opened(self, active: ActiveCall, raw: RawStream) -> None:
         """A request is on its way."""
         active.reading = self.reader.open(raw)
+        self._changes += 1
 
     def rest_of(self, reading: Live) -> Parsed:
         """Everything a given-up request had received."""
@@ -329,27 +344,32 @@ class Driver:
         """The same on a virtual clock, one time after the other; when it is due again."""
         now = self.clock.now_ns()
         if self._progress_due is not None:
-            shown, exact = self._looks.now(self.active)
-            self._emit_progress(shown, parsed=exact)
+            looked = None if self._pulse is None else (self._changes, self._pulse())
+            if looked is not None and looked == self._looked and self._shown is not None:
+                self._shown = self._writer.again(self._shown, self.at(now))
+            else:
+                shown, exact = self._looks.now(self.active)
+                self._shown = self._emit_progress(shown, parsed=exact)
+                self._looked = looked
             self._writer.flush()
         due = now if self._progress_due is None else self._progress_due
         self._progress_due = max(due + round(PROGRESS_S * NS), now)
         return self._progress_due
 
-    def _emit_progress(self, agents: Sequence[ev.AgentProgress] = (), *, parsed: bool = True) -> None:
+    def _emit_progress(self, agents: Sequence[ev.AgentProgress] = (), *, parsed: bool = True) -> ev.Progress:
         flying = {active.agent for active in self.active}
         in_tool = sum([bool(self.live[agent].tools) for agent in self.live.keys() - flying])
         self.output_tokens += self._looks.tokens
         self._looks.tokens = 0
-        self.emit(
-            ev.Progress(
-                t=self.now(),
-                output_tokens=self.output_tokens,
-                prompt_tokens=self.prompt_tokens,
-                in_flight=len(flying),
-                in_tool=in_tool,
-                waiting=len(self.live) - len(flying) - in_tool,
-                agents=tuple(agents),
-                parsed=parsed,
-            )
+        progress = ev.Progress(
+            t=self.now(),
+            output_tokens=self.output_tokens,
+            prompt_tokens=self.prompt_tokens,
+            in_flight=len(flying),
+            in_tool=in_tool,
+            waiting=len(self.live) - len(flying) - in_tool,
+            agents=tuple(agents),
+            parsed=parsed,
         )
+        self._writer.emit(progress)
+        return progress

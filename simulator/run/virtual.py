@@ -180,6 +180,7 @@ class VirtualRun:
                 match_unit=resolved.block_size,
                 reader=direct,
                 virtual=True,
+                pulse=direct.pulse,
             )
             return await self._drive(driver, direct, writer)
         finally:
@@ -207,11 +208,11 @@ class VirtualRun:
         def look() -> int:
             nonlocal due
             now = driver.now()
-            driver.emit(direct.sample(now))
+            writer.emit(direct.sample(now))  # not the driver's: nothing changes by it
             dispatched = tuple(driver.dispatch_us)
             driver.dispatch_us.clear()
-            driver.emit(ev.ClientSample(t=now, lag_us=(), dispatch_us=dispatched, live=len(driver.live)))
-            driver.emit(ev.Heartbeat(t=now))
+            writer.emit(ev.ClientSample(t=now, lag_us=(), dispatch_us=dispatched, live=len(driver.live)))
+            writer.emit(ev.Heartbeat(t=now))
             due = max(due + round(SAMPLE_S * 1e9), self._clock.now_ns())
             return due
 

@@ -18,6 +18,7 @@ from windtunnel.agents.events import (
     WaitEnd,
     WaitStart,
 )
+from windtunnel.simulator.results.store import RunWriter
 
 NS = 1_000_000_000
 
@@ -161,3 +162,10 @@ def busy(stream: type[Stream]) -> Stream:
     )
     s.lag(5, 9000).lag(15, 100, 200, cpu=0.2).lag(25, 300, 400, cpu=0.4).lag(30.5, 9000)
     return s
+
+
+@pytest.fixture
+def writer(tmp_path):
+    writer = RunWriter.create(tmp_path / "run", "abc", no_text=False)
+    yield writer
+    writer.close()

@@ -1,6 +1,7 @@
 """A virtual run is the same for the same seed, and it counts as a run over HTTP does."""
 
 import asyncio
+import itertools
 import json
 import shlex
 import socket
@@ -16,12 +17,13 @@ from aiohttp import web
 from windtunnel.agents import events as ev
 from windtunnel.simulator.emulator.flags import parse
 from windtunnel.simulator.emulator.serve import build
-from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.store import RunFolder, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run import run as over_http
 from windtunnel.simulator.run.config import RunConfig, Warmup
+from windtunnel.simulator.run.direct import Direct
 from windtunnel.simulator.run.virtual import run_id_of, virtual_run
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.format import write_trace
@@ -67,6 +69,7 @@ def test_another_seed_gives_another_run(virtually):
     assert one.data("events.jsonl") != two.data("events.jsonl")
 
 
+LONG_STEPS = "emulator --gpu L40S --model llama-3.1-8b"
 DRAFTS = """ --speculative-config '{"method":"ngram","num_speculative_tokens":3}'"""
 
 
@@ -87,6 +90,38 @@ def test_step_by_step_gives_the_same_events(virtually, flags):
     assert len(fast.calls) > 10
     for name in ("events.jsonl", "summary.json", "text.jsonl"):
         assert fast.data(name) == slow.data(name), name
+
+
+@pytest.mark.parametrize(
+    "dials",
+    [
+        {},
+        {"engine": f"{SMALL}{DRAFTS}"},
+        {"engine": f"{SMALL} --num-gpu-blocks-override 90 --max-model-len 1400"},
+        {"rate": 0.5},
+        {"text": False},
+        {"agents": 5, "sessions": 7, "duration_s": None},
+        {"engine": f"{LONG_STEPS} --max-model-len 16384 --max-num-batched-tokens 8192 --no-enable-prefix-caching"},
+    ],
+    ids=["plain", "drafts", "tight", "rate", "no text", "drained", "long steps"],
+)
+def test_a_look_at_which_nothing_is_new_says_what_a_closer_one_would(virtually, monkeypatch, dials):
+    """Long waits for tools and for turns, and steps that take longer than the time between two looks."""
+    traces = (chain("t0", 8, wait=3.0, out=30, system=900), chain("t1", 6, wait=1.7, out=50, system=7000), forked())
+    dials = {"agents": 3, "duration_s": 20.0, **dials}
+    again, written = [], RunWriter.again
+    monkeypatch.setattr(RunWriter, "again", lambda *given: again.append(given[1]) or written(*given))
+    one = virtually(*traces, **dials)
+    assert len(again) > 5
+    assert any(progress.in_tool or progress.waiting for progress in again)
+    assert any(progress.in_flight for progress in again) or LONG_STEPS not in dials.get("engine", "")
+    spared = len(again)
+    numbers = itertools.count()
+    monkeypatch.setattr(Direct, "pulse", lambda _: next(numbers))
+    other = virtually(*traces, **dials)
+    assert len(again) == spared
+    assert one.data("events.jsonl") == other.data("events.jsonl")
+    assert one.data("summary.json") == other.data("summary.json")
 
 
 def test_text_that_nobody_keeps_changes_nothing_that_is_counted(virtually):
