@@ -7,8 +7,10 @@ gives them, scaled to that number.
 """
 
 import re
-from collections.abc import Sequence
+from collections import Counter
 from functools import cached_property, lru_cache
+from itertools import chain
+from operator import add
 from typing import Literal
 
 import msgspec
@@ -194,24 +196,31 @@ def cut_places(piece: str) -> tuple[int, ...]:
     return tuple(m.start() for m in re.finditer(r"(?<=[A-Za-z0-9])[ \n\",:;)\]}]", piece))
 
 
+def _places(kind: TextKind, span: _Span) -> tuple[int, ...]:
+    """Where a span of a kind's sample begins, may be cut, and ends."""
+    if span.what not in {"piece", "inline"}:
+        return span.begin, span.end
+    shift = span.begin + (span.what == "inline")
+    return (span.begin, *[shift + place for place in cut_places(pieces(kind)[span.index])], span.end)
+
+
 def _costs(kind: TextKind, starts: NDArray[np.int64], weights: NDArray[np.float64] | float) -> dict[Stock, Costs]:
     """Costs by a tokenised sample: tokens that start at `starts`, each of a weight."""
     total = np.concatenate(([0.0], np.cumsum(np.broadcast_to(weights, starts.shape))))
-
-    def before(places: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = total[np.searchsorted(starts, places, side="left")]
-        return found
-
     spans = _layout(kind)[1]
-    sums: dict[tuple[str, int], list[NDArray[np.float64]]] = {}
-    for span in spans:
-        places: tuple[int, ...] = (span.begin,)
-        if span.what in {"piece", "inline"}:
-            shift = span.begin + (span.what == "inline")
-            places += tuple(shift + p for p in cut_places(pieces(kind)[span.index]))
-        counts = before((*places, span.end))
-        sums.setdefault((span.what, span.index), []).append(counts[1:] - counts[0])
-    means = {key: tuple(np.mean(rows, axis=0).tolist()) for key, rows in sums.items()}
+    places = [_places(kind, span) for span in spans]
+    counts: list[float] = total[np.searchsorted(starts, [*chain.from_iterable(places)], side="left")].tolist()
+    sums: dict[tuple[str, int], list[float]] = {}
+    often: Counter[tuple[str, int]] = Counter()
+    at = 0
+    for span, here in zip(spans, places, strict=True):
+        key = span.what, span.index
+        begun, *then = counts[at : at + len(here)]
+        since = [count - begun for count in then]
+        sums[key] = list(map(add, sums[key], since)) if key in sums else since
+        often[key] += 1
+        at += len(here)
+    means = {key: tuple([one / often[key] for one in found]) for key, found in sums.items()}
     stock = range(len(pieces(kind)))
     words = tuple(means["word", i][0] if ("word", i) in means else 9.0 for i in range(len(FILL)))
     first = tuple(means["start", i][0] for i in range(len(FILL)))

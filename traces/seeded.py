@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _T = TypeVar("_T")
+_EIGHT = struct.Struct("<8Q").unpack
 _NUMBERS = tuple(i.to_bytes(8, "little") for i in range(8))
 
 
@@ -37,15 +38,15 @@ class Stream:
     def __init__(self, *parts: object) -> None:
         self._key = blake2b("\0".join(map(str, parts)).encode(), digest_size=32).digest()
         self._count = 0
-        self._held = b""
+        self._held: list[int] = []
+        """Drawn and not yet given, the next one last."""
 
     def u64(self) -> int:
         if not self._held:
-            self._held = blake2b(self._count.to_bytes(8, "little"), key=self._key).digest()
+            self._held = list(_EIGHT(blake2b(self._count.to_bytes(8, "little"), key=self._key).digest()))
+            self._held.reverse()
             self._count += 1
-        value = int.from_bytes(self._held[:8], "little")
-        self._held = self._held[8:]
-        return value
+        return self._held.pop()
 
     def uniform(self) -> float:
         """In [0, 1)."""
@@ -70,9 +71,9 @@ class Stream:
         return choices[-1][0]
 
     def shuffled(self, items: Sequence[_T]) -> list[_T]:
-        out = list(items)
+        out, draw = list(items), self.u64
         for i in range(len(out) - 1, 0, -1):
-            j = self.below(i + 1)
+            j = (draw() * (i + 1)) >> 64
             out[i], out[j] = out[j], out[i]
         return out
 
