@@ -17,6 +17,22 @@ from windtunnel.simulator.emulator.nearest import nearest
 from windtunnel.simulator.results.emulation import harmless
 from windtunnel.traces.errors import UsageError
 
+_LONG = {
+    "-dcp": "--decode-context-parallel-size",
+    "-dpa": "--data-parallel-address",
+    "-dpb": "--data-parallel-backend",
+    "-dpe": "--data-parallel-external-lb",
+    "-dph": "--data-parallel-hybrid-lb",
+    "-dpl": "--data-parallel-size-local",
+    "-dpn": "--data-parallel-rank",
+    "-dpr": "--data-parallel-start-rank",
+    "-ep": "--enable-expert-parallel",
+    "-n": "--nnodes",
+    "-pcp": "--prefill-context-parallel-size",
+    "-r": "--node-rank",
+}
+"""Short names of flags that are not modelled: under two names one flag would make two configurations."""
+
 
 class Words(Struct, frozen=True):
     modelled: list[str]
@@ -78,7 +94,7 @@ def sort(argv: Sequence[str], modelled: Iterable[str]) -> Words:
 
 
 def _spelled(argv: Sequence[str]) -> list[str]:
-    """Names with dashes; `-O2` as the flag it stands for."""
+    """Names with dashes, and long ones; `-O2` as the flag it stands for."""
     result: list[str] = []
     for word in argv:
         if word.startswith("--"):
@@ -88,7 +104,8 @@ def _spelled(argv: Sequence[str]) -> list[str]:
         elif word.startswith("-O") and word != "-O":
             result += ["--optimization-level", word[2:].removeprefix("=")]
         else:
-            result.append("--optimization-level" if word == "-O" else word)
+            name, equals, value = word.partition("=")
+            result.append("--optimization-level" if word == "-O" else _LONG.get(name, name) + equals + value)
     return result
 
 

@@ -33,6 +33,9 @@ hangs on one.
 """
 HARMLESS = frozenset(name for names in _HARMLESS.values() for name in names.split())
 
+_DEFAULTS = frozenset({"--dtype auto"})
+"""What is so without the flag, too."""
+
 
 class Emulation(Struct, frozen=True, kw_only=True):
     gpu: str | None = None
@@ -95,7 +98,7 @@ def in_words(emulation: Emulation) -> str:
 
 def missed(ignored: Iterable[str]) -> tuple[str, ...]:
     """Of flags that are not modelled those that may change what is measured."""
-    return tuple(flag for flag in ignored if not harmless(name_of(flag)))
+    return tuple(flag for flag in ignored if flag not in _DEFAULTS and not harmless(name_of(flag)))
 
 
 def harmless(name: str) -> bool:

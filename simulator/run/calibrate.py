@@ -53,8 +53,8 @@ class Tokenizer:
 
     async def count(self, prompt: str) -> int:
         answer = await self.ask(prompt=prompt, add_special_tokens=False)
-        count = answer.record().get("count")
-        if not isinstance(count, int):
+        count = _counted(answer)
+        if count is None:
             raise EngineError(f"{self._url}: counting a text failed ({answer.complaint()})")
         return count
 
@@ -72,8 +72,8 @@ class Tokenizer:
         """Tokens of the rendered prompt, or None and what the server said."""
         fields: dict[str, Any] = {"messages": messages, "add_generation_prompt": True}
         answer = await self.ask(**fields, **({"tools": tools} if tools else {}))
-        count = answer.record().get("count")
-        return (count, "") if isinstance(count, int) else (None, answer.complaint())
+        count = _counted(answer)
+        return (count, "") if count is not None else (None, answer.complaint())
 
     async def rendered_ids(self, probe: Probe) -> list[int]:
         """Ids of the rendered prompt; none where the server does not tell them."""
@@ -94,6 +94,12 @@ class Tokenizer:
                 if joined == [*alone, token, *alone]:
                     return string, token
         return None
+
+
+def _counted(answer: Answer) -> int | None:
+    """Tokens; None where the answer tells none, or a number that is no count."""
+    count = answer.record().get("count")
+    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 
 class Batch(Struct, frozen=True):

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from windtunnel.simulator.emulator.flag_words import unmodelled
+from windtunnel.simulator.emulator.flag_words import _LONG, unmodelled
 from windtunnel.simulator.emulator.flags import parse
-from windtunnel.simulator.results.emulation import HARMLESS
+from windtunnel.simulator.results.emulation import HARMLESS, missed
 from windtunnel.traces.errors import UsageError
 
 
@@ -117,12 +117,25 @@ def test_flags_that_are_not_modelled_take_as_many_words_as_they_do_in_vllm() -> 
         "--hf-token",
         "--middleware a.b",
         "--allowed-media-domains x y",
-        "-ep",
+        "--enable-expert-parallel",
     )
     assert parse(["-pp", "2", "-cc.pass_config.fuse_norm_quant", "true"]).ignored == (
         '--compilation-config.pass_config {"fuse_norm_quant": true}',
         "--pipeline-parallel-size 2",
     )
+
+
+def test_a_flag_that_is_not_modelled_is_one_under_both_its_names() -> None:
+    for short, long in _LONG.items():
+        assert {short, long} <= unmodelled().names, short
+        words = [] if long in unmodelled().switches else ["2"]
+        assert parse([short, *words]).ignored == parse([long, *words]).ignored == (" ".join([long, *words]),)
+    assert parse(["-dpn=1"]).ignored == ("--data-parallel-rank 1",)
+
+
+def test_a_default_that_is_given_all_the_same_is_nothing_that_was_missed() -> None:
+    assert parse(["--dtype", "auto"]).ignored == ("--dtype auto",)
+    assert missed(("--dtype auto", "--dtype float32", "--api-key")) == ("--dtype float32",)
 
 
 def test_what_changes_nothing_measured_is_a_flag_of_vllms_that_is_not_modelled() -> None:

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from windtunnel.simulator.engines.base import detect
+from windtunnel.simulator.engines.base import Answer, detect
 from windtunnel.simulator.run import calibrate
 from windtunnel.simulator.run.calibrate import Tokenizer, batches, learn_rendering, measure_texts, refine, system_first
 from windtunnel.traces import text
@@ -85,6 +85,19 @@ async def test_without_the_route_the_stored_figures_stand_in(fake_engine):
     rendering = await learn_rendering(Tokenizer(session, url, "tiny"), resolved)
     assert rendering.calibration == text.stored()
     assert rendering.measured is None
+
+
+@pytest.mark.parametrize("told", [b'{"count": -5}', b'{"count": true}', b'{"count": 3.5}', b"{}", b"[]"])
+async def test_what_is_no_count_of_tokens_is_not_taken_for_one(monkeypatch, told):
+    async def answers(*_given):
+        return Answer(200, told)
+
+    monkeypatch.setattr(calibrate, "fetch", answers)
+    tokenizer = Tokenizer(None, "http://host:1", "tiny")
+    with pytest.raises(EngineError, match=r"^http://host:1/tokenize: counting a text failed \(HTTP 200: .*\)$"):
+        await tokenizer.count("a text")
+    with pytest.raises(EngineError, match=r"the chat template refuses the messages \(HTTP 200"):
+        await tokenizer.prove([{"role": "user", "content": "x"}])
 
 
 async def test_cut_texts_are_counted_for_a_second_preparation(fake_engine):
