@@ -68,6 +68,8 @@ def hidden_names(traces: Iterable[Trace], keep: Collection[str] = ()) -> list[st
     for trace in traces:
         tools = {name for tools in trace.toolsets for name in tools.names} | {run.name for run in trace.tool_runs}
         tools |= {call.name for message in trace.messages for call in message.tool_calls}
+        tools |= {message.name for message in trace.messages if message.name is not None}
+        tools |= {name for wait in trace.waits for name in wait.tools}
         models = {*trace.header.models, *(call.model for call in trace.calls if call.model)}
         found |= (tools - TOOLS) | {m for m in models if not is_public_model(m)} | ({trace.header.agent} - AGENTS)
     return sorted(found - set(keep))

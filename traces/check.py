@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from msgspec import Struct
 
-from windtunnel.traces.model import Call, Trace
+from windtunnel.traces.model import Call, ToolRun, Trace
 
 SLACK_S = 0.0015
 """Times are rounded to milliseconds; two of them may differ by this without a contradiction."""
@@ -156,18 +156,31 @@ def _usage(trace: Trace) -> Iterator[Fault]:
 
 def _times(trace: Trace) -> Iterator[Fault]:
     for call in trace.calls:
-        known = [
-            (name, t)
-            for name, t in (("start", call.start_s), ("first token", call.first_s), ("end", call.end_s))
-            if t is not None
-        ]
-        for (earlier, a), (later, b) in pairwise(known):
-            if b < a - SLACK_S:
-                said = f"call {call.id} has its {later} at {b:g} s, before its {earlier} at {a:g} s"
-                yield Fault("call", call.id, said)
+        if said := times_fault(call):
+            yield Fault("call", call.id, said)
     for i, run in enumerate(trace.tool_runs):
-        if run.start_s is not None and run.end_s is not None and run.end_s < run.start_s - SLACK_S:
-            yield Fault("tool run", i, f"tool run {run.tool_call_id} ends at {run.end_s:g} s, before it starts")
+        if said := run_fault(run):
+            yield Fault("tool run", i, said)
+
+
+def times_fault(call: Call) -> str | None:
+    """What cannot be about a call's times."""
+    times = (("start", call.start_s), ("first token", call.first_s), ("end", call.end_s))
+    known = [(name, t) for name, t in times if t is not None]
+    for name, t in known:
+        if t < -SLACK_S:
+            return f"call {call.id} has its {name} at {t:g} s, before the session"
+    for (earlier, a), (later, b) in pairwise(known):
+        if b < a - SLACK_S:
+            return f"call {call.id} has its {later} at {b:g} s, before its {earlier} at {a:g} s"
+    return None
+
+
+def run_fault(run: ToolRun) -> str | None:
+    """What cannot be about a tool run's times."""
+    if run.start_s is not None and run.end_s is not None and run.end_s < run.start_s - SLACK_S:
+        return f"tool run {run.tool_call_id} ends at {run.end_s:g} s, before it starts"
+    return None
 
 
 def _answers(trace: Trace) -> Iterator[Fault]:

@@ -134,7 +134,7 @@ def _session(trace: Trace, names: Namer, shared: Collection[str]) -> SessionHabi
     if 0 not in threads:
         return None
     model = next((c.model for c in trace.calls if c.model), next(iter(trace.header.models), "unknown"))
-    version = VERSION.match(trace.header.agent_version or "")
+    version = VERSION.fullmatch(trace.header.agent_version or "")
     known = None if version is None else version[1]
     return SessionHabit(names.agent(trace.header.agent), known, names.model(model), threads)
 

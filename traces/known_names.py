@@ -99,37 +99,84 @@ MEDIA = frozenset(
 OTHER_MEDIA = "application/octet-stream"
 FIGURES = frozenset(("prompt", "cached", "completion", "reasoning", "start", "first", "end"))
 """Keys of `Call.marks`."""
-VERSION = re.compile(r"(\d{1,3}(?:\.\d{1,3}){0,2})(?:[-.+][A-Za-z0-9.+-]*)?")
-"""A version; its first three numbers are kept."""
+VERSION = re.compile(r"([0-9]{1,2}(?:\.[0-9]{1,3}){0,2})(?:[-+][A-Za-z0-9.+-]*|\.[A-Za-z][A-Za-z0-9.+-]*)?")
+"""A whole version; its first three numbers are kept. Four numbers may be an address."""
 
 _FAMILY_WORDS = """
 claude gpt o chatgpt codex gemini gemma qwen qwq qvq llama mistral mixtral ministral magistral codestral devstral
 voxtral pixtral deepseek glm chatglm kimi minimax grok phi granite command nova nemotron step seed ernie hunyuan
 internlm starcoder falcon olmo smollm longcat mimo composer
 """
-_OTHER_WORDS = """
+_NAME_WORDS = """
 opus sonnet haiku fable mythos instant fast thinking think reasoning reasoner latest preview beta exp experimental oss
 mini nano turbo pro max flash lite ultra coder code next plus instruct chat base it vl omni maverick scout large
-medium small tiny nemo distill prover speciale air super free high low hf bf fp int nvfp mxfp awq gptq gguf moe rc
-v x a b c d e m r k p s t w z g
-anthropic openai google meta mistralai alibaba ai zai org thudm moonshotai xai nvidia microsoft ibm cohere amazon
+medium small tiny nemo distill prover speciale air super free high low hf moe vision cloud dynamic awq gptq gguf qat
+mlx a r
+"""
+_HOST_WORDS = """
+anthropic openai google meta mistralai ai zai z org alibaba thudm moonshotai xai x nvidia microsoft ibm cohere amazon
 cohereforai bytedance tencent baidu allenai xiaomi stepfun redhatai unsloth cursor
 bedrock vertex azure openrouter litellm proxy converse ollama vllm groq together fireworks cerebras
-us eu jp apac au global
 """
 _FAMILIES = frozenset(_FAMILY_WORDS.split())
-_WORDS = _FAMILIES | frozenset(_OTHER_WORDS.split())
-_RUNS = re.compile(r"[a-z]+|\d+")
-_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@/-]{0,79}")
+_HOSTS = _FAMILIES | frozenset(_HOST_WORDS.split())
+_WORDS = _HOSTS | frozenset(_NAME_WORDS.split())
+_NUMBERED = _FAMILIES | {"k", "m", "r", "small", "medium", "large"}
+"""Words that a version may follow without a sign between: qwen3, k2."""
+_ONLY_NUMBERED = frozenset({"o", "k", "m"})
+
+_YEAR, _MONTH, _DAY = "20[2-9][0-9]", "(?:0[1-9]|1[0-2])", "(?:0[1-9]|[12][0-9]|3[01])"
+_DATE = rf"{_YEAR}(?:{_MONTH}{_DAY}|-{_MONTH}-{_DAY})"
+_PIECE = re.compile(
+    rf"(?:(?P<date>{_DATE}|{_MONTH}-?{_DAY}|{_MONTH}-{_YEAR}|2[3-9]{_MONTH}(?:{_DAY})?|00[1-9])"
+    r"|(?P<revision>v[0-9]{1,2}(?:[.-][0-9]{1,2})?)"
+    r"|(?P<version>[0-9]{1,2}(?:[.-][0-9]{1,2})?|[0-9]{1,2}(?:\.[0-9])?[onv])"
+    r"|(?P<size>[aer]?[0-9]{1,3}(?:\.[0-9]{1,2})?[bm]|[0-9]{1,2}x[0-9]{1,3}b|[0-9]{1,3}[ek])"
+    r"|(?P<format>(?:fp|bf|nvfp|mxfp|int)[0-9]{1,2}|[0-9]{1,2}bit|w[0-9]{1,2}a[0-9]{1,2}|q[2-8]-(?:[01]|k(?:-[sml])?))"
+    r"|(?P<word>[a-z]+)(?P<number>[0-9]{1,2}(?:\.[0-9]{1,2})?)?)(?:-|\Z)"
+)
+"""A part of a model's name, up to the sign before the next one: four numbers in a row are none."""
+_MOST = {"date": 1, "revision": 1, "version": 1, "size": 3, "format": 2, "number": 2}
+"""How often each may stand in a name: more figures than that may spell an address or an account."""
+_MODEL = re.compile(
+    r"(?P<hosts>(?:[a-z]+(?:-[a-z]+)*/){0,3})(?:(?:us|eu|jp|apac|au|global)\.)?(?:(?P<maker>[a-z]+)\.)?"
+    rf"(?P<name>[a-z0-9][a-z0-9.-]*)(?:@{_DATE}|:(?P<tag>[a-z0-9.-]+))?"
+)
 
 
 def is_public_model(model: str) -> bool:
-    """Whether a model id is made of nothing but public words and short numbers.
+    """Whether a model id is a published name: a known family, public words, and a version, sizes and a date at most.
 
-    Names of own fine-tunes, local paths and cloud accounts are not.
+    Names of own fine-tunes, local paths, hosts, ports and accounts are not.
     """
-    if not _MODEL.fullmatch(model):
+    found = _MODEL.fullmatch(model.lower().replace("_", "-")) if model.isascii() and len(model) <= 80 else None
+    if found is None:
         return False
-    runs = _RUNS.findall(model.lower())
-    words = {run for run in runs if not run.isdigit()}
-    return words <= _WORDS and not words.isdisjoint(_FAMILIES) and max(map(len, runs)) < LONG
+    hosts = {word for word in re.split("[-/]", found["hosts"]) if word} | {found["maker"] or "openai"}
+    name, tag = _pieces(found["name"]), _pieces(found["tag"] or "")
+    if not hosts <= _HOSTS or name is None:
+        return False
+    if re.fullmatch("[0-9]", found["tag"] or ""):  # Bedrock's revision: -v1:0
+        tag = [] if "revision" in dict(name[-1:]) else None
+    if tag is None or (tag and tag[0][0] in ("date", "version")):  # a port, maybe
+        return False
+    kinds = [kind for kind, _ in (*name, *tag)]
+    words = {said for kind, said in (*name, *tag) if kind == "word"}
+    few = all(kinds.count(kind) <= most for kind, most in _MOST.items())
+    return few and words <= _WORDS | _NUMBERED and not _FAMILIES.isdisjoint(s for k, s in name if k == "word")
+
+
+def _pieces(name: str) -> list[tuple[str, str]] | None:
+    """Kind and text of each part of a name; None where a part is of no known kind."""
+    found: list[tuple[str, str]] = []
+    at = 0
+    while at < len(name):
+        piece = _PIECE.match(name, at)
+        if piece is None:
+            return None
+        word, number = piece["word"], piece["number"]
+        if word and ((number and word not in _NUMBERED) or (not number and word in _ONLY_NUMBERED)):
+            return None
+        found += [(kind, said) for kind, said in piece.groupdict().items() if said]
+        at = piece.end()
+    return found if not name.endswith("-") else None

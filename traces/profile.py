@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec import Struct
 
+from windtunnel.traces.asking import asks_person
 from windtunnel.traces.duty import Busy, Duty, busy, duty
-from windtunnel.traces.model import Call, Trace
+from windtunnel.traces.model import Call, ToolRun, Trace
 from windtunnel.traces.reuse import SeenPrefixes
 
 SHRUNK = 0.7
@@ -146,7 +147,7 @@ def samples(traces: Iterable[Trace]) -> dict[str, list[float]]:
                 out["first_token_s"].append(call.first_s - call.start_s)
             if call.start_s is not None and call.end_s is not None:
                 out["call_s"].append(call.end_s - call.start_s)
-        out["tool_s"] += [s for r in trace.tool_runs if (s := run_seconds(r.start_s, r.end_s, r.thread)) is not None]
+        out["tool_s"] += [s for r in trace.tool_runs if (s := run_seconds(r)) is not None]
         out["human_s"] += [w.seconds for w in trace.waits if w.cause == "human" and w.seconds is not None]
     return out
 
@@ -166,9 +167,12 @@ NAMES = (
 )
 
 
-def run_seconds(start: float | None, end: float | None, thread: int | None) -> float | None:
-    """How long a tool ran; None where unknown, and where it was a sub-agent that ran."""
-    return None if start is None or end is None or thread is not None else end - start
+def run_seconds(run: ToolRun) -> float | None:
+    """How long a tool ran; None where unknown, and where it was a sub-agent that ran or a person who was asked."""
+    if run.start_s is None or run.end_s is None or run.thread is not None:
+        return None
+    seconds = run.end_s - run.start_s
+    return None if asks_person(run.name, seconds) else seconds
 
 
 def tool_times(traces: Iterable[Trace]) -> tuple[ToolTime, ...]:
@@ -180,7 +184,7 @@ def tool_times(traces: Iterable[Trace]) -> tuple[ToolTime, ...]:
         for run in trace.tool_runs:
             runs[run.name] += 1
             errors[run.name] += run.error
-            known = run_seconds(run.start_s, run.end_s, run.thread)
+            known = run_seconds(run)
             seconds.setdefault(run.name, []).extend(() if known is None else (known,))
     out = []
     for name, number in runs.items():

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
+from windtunnel.traces.check import run_fault, times_fault
 from windtunnel.traces.model import (
     Block,
     Call,
@@ -98,6 +99,7 @@ def assemble(
     held = _Lines(name, problems)
     for number, obj in lines:
         held.put(number, obj)
+    _drop_times(held)
     _rescue(header, held)
     held.drop(held.messages, "message", _missing_blocks(held))
     held.drop(
@@ -116,6 +118,24 @@ def assemble(
     if places is not None:
         places.update(_places(held))
     return _renumber(header, held)
+
+
+def _drop_times(held: _Lines) -> None:
+    """Times that cannot be, as of a clock that was set back, become unknown; what they are about is used."""
+    for i, call in held.calls.items():
+        if said := times_fault(call):
+            marks = {k: v for k, v in call.marks.items() if k not in ("start", "first", "end")}
+            held.calls[i] = replace(call, start_s=None, first_s=None, end_s=None, marks=marks)
+            held.problem(held.line_of["call", i], f"{said}: its times are taken as unknown")
+    for at, run in enumerate(held.runs):
+        if said := run_fault(run):
+            held.runs[at] = replace(run, start_s=None, end_s=None)
+            held.problem(held.run_lines[at], f"{said}: its times are taken as unknown")
+    for at, wait in enumerate(held.waits):
+        if wait.seconds is not None and wait.seconds < 0:
+            held.waits[at] = replace(wait, seconds=None, mark="estimated")
+            said = f"the wait before call {wait.before} is negative: its length is taken as unknown"
+            held.problem(held.wait_lines[at], said)
 
 
 def _places(held: _Lines) -> dict[tuple[str, int], int]:

@@ -1,9 +1,11 @@
 """From what a user names (a file, a folder, `library:NAME`, somebody else's log) to traces."""
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from windtunnel.traces import library
@@ -23,21 +25,26 @@ class Loaded(Struct, frozen=True):
     """File each trace was read from, absolute."""
 
 
-def load(specs: Sequence[str], importer: str | None = None) -> Loaded:
+def load(specs: Sequence[str], importer: str | None = None, *, once: bool = True) -> Loaded:
     """Every trace the specs name, in their order; nothing named means the bundled library.
 
     `importer` is the format that all the specs have, where their content does not say or should not be asked.
 
     A spec is a trace file, a folder with traces or anything importable below it, an importable file, `library`,
     `library:NAME` with a session or a group, or `shape:512x512` for single calls of that size. Raises
-    TraceError when a spec gives no session at all.
+    TraceError when a spec gives no session at all. A file comes once however often it is named, with `once` a request
+    however many logs have it, and that is told.
     """
     traces: list[Trace] = []
     problems: list[Problem] = []
     paths: list[str] = []
-    seen: set[Path] = set()
+    seen = _Seen()
     for spec in specs or (DEFAULT,):
-        found = _load_one(spec, seen) if importer is None else _forced(spec, importer)
+        before = seen.again
+        found = _load_one(spec, seen) if importer is None else _forced(spec, importer, seen)
+        if again := seen.again - before:
+            what = "it was named before and is" if again == 1 else f"{again:,} files of it were named before and are"
+            problems.append(Problem(spec, None, f"{what} used once"))
         problems += found.problems
         usable = [(t, path) for t, path in zip(found.traces, found.paths, strict=True) if t.calls]
         problems += [Problem(spec, None, f"session {t.header.id} has no calls") for t in found.traces if not t.calls]
@@ -45,10 +52,61 @@ def load(specs: Sequence[str], importer: str | None = None) -> Loaded:
             raise TraceError(f"{spec} holds no session with calls; give a trace that has some")
         traces += [t for t, _ in usable]
         paths += [path for _, path in usable]
-    return Loaded(tuple(traces), tuple(problems), tuple(paths))
+    loaded = Loaded(tuple(traces), tuple(problems), tuple(paths))
+    return _each_once(loaded, seen, specs) if once else loaded
 
 
-def _load_one(spec: str, seen: set[Path]) -> Loaded:
+def _each_once(found: Loaded, seen: "_Seen", specs: Sequence[str]) -> Loaded:
+    """Every request of a log once over all that was named.
+
+    A shape's calls are meant as often as they are named, and so are traces that were given ids of their own.
+    """
+    named = {(trace.header.id, path) for trace, path in zip(found.traces, found.paths, strict=True)}
+    ids = Counter(name for name, _ in named)
+    told_apart = {i for i, t in enumerate(found.traces) if found.paths[i] in seen.traces and ids[t.header.id] == 1}
+    at = [i for i, path in enumerate(found.paths) if not path.startswith(PREFIX) and i not in told_apart]
+    if len(at) < 2:
+        return found
+    from windtunnel.traces.importers.copies import each_once
+
+    kept, told = each_once([found.traces[i] for i in at])
+    if not told:
+        return found
+    among = set(at)
+    chosen = {at[place]: trace for place, trace in kept.items()}
+    chosen |= {i: trace for i, trace in enumerate(found.traces) if i not in among}
+    gone = len(found.traces) - len(chosen)
+    counts = [(gone, "are left out, as other sessions have all of their calls")]
+    counts.append((len(told) - gone, "come without the calls that they begin with, as other sessions made them"))
+    what = "; ".join(f"{number:,} {how}" for number, how in counts if number)
+    where = ", ".join(specs) if len(specs) < 4 else f"{specs[0]} and {len(specs) - 1:,} more"
+    total = Problem(where, None, f"of {len(found.traces):,} sessions {what}")
+    order = sorted(chosen)
+    return Loaded(
+        tuple(chosen[i] for i in order),
+        (total, *found.problems, *told) if len(told) > 1 else (*found.problems, *told),
+        tuple(found.paths[i] for i in order),
+    )
+
+
+class _Seen:
+    """What was read already, and how often something of it was named again."""
+
+    def __init__(self) -> None:
+        self._paths: set[Path] = set()
+        self.traces: set[str] = set()
+        """The trace files among it."""
+        self.again = 0
+
+    def is_new(self, path: Path) -> bool:
+        real = path.resolve()
+        new = real not in self._paths
+        self._paths.add(real)
+        self.again += not new
+        return new
+
+
+def _load_one(spec: str, seen: _Seen) -> Loaded:
     if spec == "library" or spec.startswith("library:"):
         return _read(library_paths(spec), seen)
     if spec.startswith(PREFIX):
@@ -61,6 +119,8 @@ def _load_one(spec: str, seen: set[Path]) -> Loaded:
         raise TraceError(f"{spec} is neither a file nor a folder; give a trace, a folder, or library:NAME")
     if is_trace_file(path):
         return _checked(spec, _read([path], seen))
+    if not seen.is_new(path):
+        return Loaded((), ())
     found = _imported(path)
     if not found.traces:
         why = f" ({found.problems[0]})" if found.problems else ""
@@ -68,8 +128,11 @@ def _load_one(spec: str, seen: set[Path]) -> Loaded:
     return found
 
 
-def _forced(spec: str, importer: str) -> Loaded:
-    found = _imported(_path(spec), importer)
+def _forced(spec: str, importer: str, seen: _Seen) -> Loaded:
+    path = _path(spec)
+    if not seen.is_new(path):
+        return Loaded((), ())
+    found = _imported(path, importer)
     if not found.traces:
         why = f" ({found.problems[0]})" if found.problems else ""
         raise TraceError(f"{spec} gives no session when read as {importer}{why}")
@@ -102,7 +165,7 @@ def library_paths(spec: str) -> list[Path]:
         raise TraceError(f"the library has no session or group {name!r}; choose from {known}") from None
 
 
-def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
+def _folder(spec: str, path: Path, seen: _Seen) -> Loaded:
     files = sorted(p for p in path.rglob("*") if p.is_file())
     if not os.access(path, os.R_OK | os.X_OK):
         raise TraceError(f"{spec} cannot be opened (Permission denied); give a folder that you may read")
@@ -111,6 +174,8 @@ def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
     own = [p for p in files if is_trace_file(p)]
     found = _read(own, seen)
     if len(own) < len(files):
+        if not seen.is_new(path):
+            return found
         ours = {str(p) for p in own}
         if own:  # that nothing else in the folder can be imported is no fault of it: a recording has more files
             ours.add(str(path))
@@ -121,9 +186,28 @@ def _folder(spec: str, path: Path, seen: set[Path]) -> Loaded:
             found.paths + other.paths,
         )
     if not found.traces and (found.problems or not own):
+        if (said := _run(path)) is not None:
+            raise TraceError(f"{spec} is {said}")
         why = f" ({found.problems[0]})" if found.problems else ""
         raise TraceError(f"{spec} holds no trace and no session log that can be imported{why}")
     return found
+
+
+def _run(folder: Path) -> str | None:
+    """What to do with a run's folder; None where it is none."""
+    about = folder / "run.json"
+    try:
+        found = msgspec.json.decode(about.read_bytes()) if about.is_file() else None
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(found, dict) or not str(found.get("schema")).startswith("windtunnel.run/"):
+        return None
+    if found.get("kind") == "recording":
+        return "a recording in which no session was kept; give another one"
+    return (
+        f"a run and holds no sessions: give a recording's folder or the traces that it replayed; "
+        f"`windtunnel why {folder}` tells of its prompts"
+    )
 
 
 def _checked(spec: str, found: Loaded) -> Loaded:
@@ -132,19 +216,18 @@ def _checked(spec: str, found: Loaded) -> Loaded:
     return found
 
 
-def _read(paths: Sequence[Path], seen: set[Path]) -> Loaded:
+def _read(paths: Sequence[Path], seen: _Seen) -> Loaded:
     """Traces of files, each file once however often it is named."""
     traces: list[Trace] = []
     problems: list[Problem] = []
     files: list[str] = []
     for path in paths:
-        real = path.resolve()
-        if real in seen:
+        if not seen.is_new(path):
             continue
-        seen.add(real)
         result = read_trace(path)
         traces += result.traces
-        files += [str(real)] * len(result.traces)
+        files += [str(path.resolve())] * len(result.traces)
+        seen.traces.add(str(path.resolve()))
         problems += result.problems
     return Loaded(tuple(traces), tuple(problems), tuple(files))
 
@@ -152,7 +235,7 @@ def _read(paths: Sequence[Path], seen: set[Path]) -> Loaded:
 def _imported(path: Path, importer: str | None = None) -> Loaded:
     from windtunnel.traces.importers import import_path
 
-    found = import_path(path, importer)
+    found = import_path(path, importer, once=False)  # what comes once is told over all that is named
     files = tuple(str(_origin(trace, path)) for trace in found.traces)
     return Loaded(tuple(found.traces), tuple(found.problems), files)
 

@@ -43,7 +43,7 @@ def validate(specs: Sequence[str], importer: str | None = None) -> Validation:
 def _load(spec: str, importer: str | None) -> Loaded:
     """What a spec names; where it gives no session the reason is a problem like others."""
     try:
-        return load([spec], importer)
+        return load([spec], importer, once=False)
     except TraceError:
         path = Path(spec).expanduser()
         if not path.exists():

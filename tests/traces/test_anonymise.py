@@ -155,6 +155,31 @@ def test_names_can_be_kept_and_are_told(small):
     assert hidden_names([small], ["m", "hand"]) == []
 
 
+PUBLISHED = """
+claude-sonnet-4-5 claude-3-5-sonnet-20241022 claude-sonnet-4@20250514 litellm_proxy/claude-sonnet-4-20250514
+converse/eu.anthropic.claude-sonnet-4-6-v1:0 us.anthropic.claude-3-5-haiku-20241022-v1:0 anthropic/claude-opus-4.1
+gpt-4.1 gpt-4.1-2025-04-14 gpt-4.1-20250414 gpt-4o-2024-08-06 gpt-4o-mini gpt-3.5-turbo-0125 gpt-4-32k gpt-4-1106-preview
+chatgpt-4o-latest o3 o4-mini openai/o1-preview gpt-5.1-codex gpt-5-codex openai/gpt-oss-120b azure/gpt-4.1
+gemini-2.5-pro gemini/gemini-2.5-pro-preview-06-05 gemini-2.5-flash-preview-09-2025 gemini-1.5-pro-002 gemini-3-pro
+google/gemma-3n-e4b-it gemma3:27b-it-qat vertex_ai/gemini-2.0-flash-001
+qwen3-coder qwen3-235b-a22b qwen3-30b-a3b-instruct-2507-fp8 Qwen/Qwen3-Next-80B-A3B-Thinking qwen2.5-coder:32b-instruct-q4_K_M
+qwen-max-2025-01-25 qwen3:0.6b qwq-32b meta-llama/Llama-3.3-70B-Instruct Meta-Llama-3.1-8B-Instruct-AWQ-INT4
+meta-llama/Llama-4-Maverick-17B-128E-Instruct-FP8 RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic
+mistralai/mixtral-8x22b-instruct mistralai/Mixtral-8x7B-Instruct-v0.1 mistral-large-2411 Mistral-Small-3.2-24B-Instruct-2506
+deepseek-ai/DeepSeek-V3.1 deepseek-r1-0528 deepseek-ai/DeepSeek-R1-Distill-Qwen-32B deepseek-v3.2-exp deepseek/deepseek-chat:free
+moonshotai/Kimi-K2-Instruct-0905 kimi-k2-thinking zai-org/GLM-4.5-Air z-ai/glm-4.5v MiniMax-M2 x-ai/grok-code-fast-1 grok-4-0709
+command-a-03-2025 command-r7b-12-2024 nova-pro seed-1-6-250615 phi-4 phi-3-mini-4k-instruct
+"""
+PRIVATE = """
+openai/10.0.0.5:8000/qwen3-coder qwen3-coder@10.0.0.5 azure/gpt-4.1-20250414-555123 qwen3-coder-30b-5551234567
+llama-70b-192.168.17.4 gpt-4.1/2025/10.20.30.40 qwen3-10-0-0-5 llama-10.0.0.5 qwen3-192-168-17-4 qwen3:8000 qwen3:11434
+qwen3:1102 qwen3:0 qwen3:80 qwen3@openai anthropic@claude-3 qwen3-coder@5551234567 gpt-4-20250414-20250415 gpt-4-9999 gpt-4.1.2.3
+555123/gpt-4o azure/555123/gpt-4o gpt-4o/555123 openai:8000/gpt-4o claude-20259999 llama-70b-8b-1b-3b 4.1-gpt-555 gpt-o
+qwen3-coder:latest:8000 accounts/fireworks/models/qwen3 gpt-4o. gpt-4o- -gpt-4o gpt--4o coder123-qwen sonnet 10.gpt-4o
+a/b/c/d/gpt-4o x.y.gpt-4o gpt-4o\N{KELVIN SIGN} gpt-\N{ARABIC-INDIC DIGIT FOUR} llama-70b-fp8:6443
+"""
+
+
 @pytest.mark.parametrize(
     ("name", "public"),
     [
@@ -168,12 +193,52 @@ def test_names_can_be_kept_and_are_told(small):
         ("/models/llama-3", False),
         ("arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.anthropic.claude", False),
         ("claude-123456789012", False),
+        *((name, True) for name in PUBLISHED.split()),
+        *((name, False) for name in PRIVATE.split()),
         ("instruct-7b", False),
         ("", False),
     ],
 )
 def test_which_model_ids_are_public(name, public):
     assert is_public_model(name) is public
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"),
+    [
+        ("2.1.332", "2.1.332"),
+        ("0.104.0-alpha.1", "0.104.0"),
+        ("1.0.dev5", "1.0"),
+        ("2.1.42-acme.7", "2.1.42"),
+        ("10.0.0.5", None),
+        ("192.168.17.4", None),
+        ("555.123.456", None),
+        ("5551234567", None),
+        ("2.1@host", None),
+    ],
+)
+def test_a_version_that_may_be_an_address_is_none(version, kept):
+    named = Trace(replace(Header("s"), agent="codex", agent_version=version))
+    assert anonymise(named, KEY).header.agent_version == kept
+
+
+def test_models_that_may_name_a_host_become_digests_and_are_told(small):
+    names = ("qwen3-coder@10.0.0.5", "gpt-4.1-20250414", "llama-70b-192.168.17.4")
+    named = replace(small, header=replace(small.header, models=names))
+    shared = anonymise(named, KEY).header.models
+    assert [name.startswith("model-") for name in shared] == [True, False, True]
+    assert {names[0], names[2]} <= set(hidden_names([named]))
+
+
+def test_every_name_that_becomes_a_digest_is_told(small):
+    message = replace(small.messages[3], name="own-tool-1")
+    wait = replace(small.waits[0], tools=("own-tool-2",))
+    named = replace(
+        small,
+        messages=(*small.messages[:3], message, *small.messages[4:]),
+        waits=(wait, *small.waits[1:]),
+    )
+    assert {"own-tool-1", "own-tool-2"} <= set(hidden_names([named]))
 
 
 def test_every_importer_is_a_known_source():

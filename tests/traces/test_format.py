@@ -259,3 +259,19 @@ def test_file_grows_with_the_text_and_not_with_its_square():
     parts = len(trace.blocks) + len(trace.messages) + len(trace.calls) + len(trace.waits) + len(trace.tool_runs)
     assert lines == parts + len(trace.threads) + len(trace.toolsets) + 1
     assert sum(len(msgspec.json.encode(c)) for c in trace.calls) < 400 * len(trace.calls)
+
+
+def test_times_that_cannot_be_are_unknown(tmp_path, small):
+    """A clock that was set back costs the times, not the call."""
+    bad = replace(small.calls[1], start_s=3600.0, first_s=None, end_s=5.0)
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(encode_trace(replace(small, calls=(small.calls[0], bad, *small.calls[2:]))))
+    found = read_trace(path)
+    (trace,) = found.traces
+    assert len(trace.calls) == len(small.calls)
+    assert (trace.calls[1].start_s, trace.calls[1].end_s) == (None, None)
+    (problem,) = found.problems
+    assert problem.line == 1 + path.read_text().splitlines().index(
+        next(line for line in path.read_text().splitlines() if '"start_s":3600' in line)
+    )
+    assert problem.reason.endswith("before its start at 3600 s: its times are taken as unknown")

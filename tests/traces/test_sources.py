@@ -9,6 +9,8 @@ from windtunnel.traces.errors import TraceError, UsageError
 from windtunnel.traces.format import encode_trace, write_trace
 from windtunnel.traces.sources import load
 
+from .importers import claude_logs
+
 
 def test_nothing_named_is_the_whole_library():
     loaded = load([])
@@ -46,7 +48,54 @@ def test_other_files_beside_traces_are_no_problem(small, tmp_path):
 
 def test_a_file_named_twice_counts_once(small, tmp_path):
     write_trace(small, tmp_path / "a.jsonl")
-    assert len(load([str(tmp_path / "a.jsonl"), str(tmp_path)]).traces) == 1
+    path = str(tmp_path / "a.jsonl")
+    for specs in ([path, str(tmp_path)], [path, path], [str(tmp_path), str(tmp_path)]):
+        loaded = load(specs)
+        assert len(loaded.traces) == 1
+        assert [(p.file, p.reason) for p in loaded.problems] == [(specs[1], "it was named before and is used once")]
+
+
+def test_a_log_named_twice_counts_once(tmp_path):
+    log = [json.dumps(line) for line in claude_logs.shop()]
+    early, late = tmp_path / "a" / "s-1.jsonl", tmp_path / "b" / "s-1.jsonl"
+    for path, kept in ((early, 3), (late, len(log))):
+        path.parent.mkdir()
+        path.write_text("\n".join(log[:kept]) + "\n")
+    twice = load([str(late), str(late), str(late.parent)])
+    assert [len(t.calls) for t in twice.traces] == [3]
+    assert [p.reason for p in twice.problems] == [
+        "it was named before and is used once",
+        "the session s-1 was read twice and is used once",
+    ]
+    grown = load([str(early), str(late)])
+    assert grown.paths == (str(late),)
+    assert [p.file for p in grown.problems] == [str(early)]
+    forced = load([str(late), str(late)], "claude-code")
+    assert (len(forced.traces), len(forced.problems)) == (1, 1)
+
+
+def test_a_sub_agents_file_beside_its_session_counts_once(tmp_path):
+    main = claude_logs.with_task(claude_logs.shop())
+    agent = claude_logs.sub_agent(claude_logs.shop(), "a7")
+    names = {"s-1.jsonl": main, "agent-a7.jsonl": agent}
+    for name, log in names.items():
+        (tmp_path / name).write_text("\n".join(json.dumps(line) for line in log) + "\n")
+    whole = load([str(tmp_path)])
+    globbed = load([str(tmp_path / name) for name in sorted(names)])
+    assert [len(t.calls) for t in globbed.traces] == [len(t.calls) for t in whole.traces]
+    assert [p.file for p in globbed.problems] == [str(tmp_path / "agent-a7.jsonl")]
+
+
+def test_shapes_count_as_often_as_they_are_named():
+    assert len(load(["shape:512x16", "shape:512x16"]).traces) == 2 * len(load(["shape:512x16"]).traces)
+
+
+def test_how_many_were_left_out_is_told(small, tmp_path):
+    for name in "abc":
+        write_trace(small, tmp_path / name / "t.jsonl")
+    loaded = load([str(tmp_path / name) for name in "abc"])
+    assert len(loaded.traces) == 1
+    assert loaded.problems[0].reason == "of 3 sessions 2 are left out, as other sessions have all of their calls"
 
 
 def test_damage_is_told_and_the_rest_used(small, tmp_path):
@@ -137,3 +186,22 @@ def test_a_folder_that_may_not_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)
     with pytest.raises(TraceError, match="Permission denied"):
         load([str(tmp_path)])
+
+
+def test_a_runs_folder_says_that_it_is_one(tmp_path):
+    run = tmp_path / "w8"
+    run.mkdir()
+    (run / "run.json").write_text('{"schema": "windtunnel.run/1", "agents": 8}')
+    (run / "events.jsonl").write_text('{"type":"run_start","t":0,"agents":8,"wall_clock":1.0}\n')
+    with pytest.raises(TraceError) as told:
+        load([str(run)])
+    assert str(told.value) == (
+        f"{run} is a run and holds no sessions: give a recording's folder or the traces that it replayed; "
+        f"`windtunnel why {run}` tells of its prompts"
+    )
+    (run / "run.json").write_text('{"schema": "windtunnel.run/1", "kind": "recording"}')
+    with pytest.raises(TraceError, match="is a recording in which no session was kept"):
+        load([str(run)])
+    (run / "run.json").write_text("{}")
+    with pytest.raises(TraceError, match="holds no trace and no session log that can be imported"):
+        load([str(run)])

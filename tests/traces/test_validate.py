@@ -33,11 +33,16 @@ def test_each_fault_has_the_line_it_is_about(tmp_path, small):
     trace = replace(small, calls=(*small.calls[:2], bad, small.calls[3]), tool_runs=runs, waits=waits)
     path = tmp_path / "t.jsonl"
     path.write_bytes(encode_trace(trace))
-    _, at = lines_of(trace, call=('"type":"call"', '"id":2'), wait=('"type":"wait"', "-2"))
+    places = {"run": ('"type":"tool_run"', '"t1"'), "wait": ('"type":"wait"', "-2")}
+    _, at = lines_of(trace, call=('"type":"call"', '"id":2'), **places)
     found = validate([str(path)])
+    unknown = "its times are taken as unknown"
+    late = f"call 2 has its end at 5 s, before its first token at 9 s: {unknown}"
     assert {(p.file, p.line, p.reason) for p in found.problems} == {
         (str(path), at["call"], "call 2 has a prompt of 300 tokens, its blocks sum to 307"),
-        (str(path), at["wait"], "the wait before call 3 is negative"),
+        (str(path), at["call"], late),
+        (str(path), at["run"], f"tool run t1 ends at 1 s, before it starts: {unknown}"),
+        (str(path), at["wait"], "the wait before call 3 is negative: its length is taken as unknown"),
     }
     mended = replace(bad, usage=replace(bad.usage, prompt=307))
     trace = replace(trace, calls=(*small.calls[:2], mended, small.calls[3]), waits=small.waits)
@@ -46,8 +51,8 @@ def test_each_fault_has_the_line_it_is_about(tmp_path, small):
     assert {(p.line, p.reason) for p in validate([str(path)]).problems} == {
         (at["call"], "call 2 has 400 cached tokens in a prompt of 307"),
         (at["call"], "call 2 has 9 reasoning tokens in an output of 5"),
-        (at["call"], "call 2 has its end at 5 s, before its first token at 9 s"),
-        (at["run"], "tool run t1 ends at 1 s, before it starts"),
+        (at["call"], late),
+        (at["run"], f"tool run t1 ends at 1 s, before it starts: {unknown}"),
     }
 
 

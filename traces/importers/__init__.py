@@ -38,14 +38,18 @@ from windtunnel.traces.model import Problem
 
 __all__ = ["IMPORTERS", "Imported", "Importer", "detect", "import_path"]
 
-HEAD_BYTES = 65_536
+HEAD_BYTES, MOST_HEAD_BYTES = 65_536, 8 << 20
+"""What a file's format is told by: its beginning, and of JSON Lines as much more as lines with long texts take."""
+_OF_MANY_FILES = frozenset({opencode.NAME, cline.NAME, openhands.NAME})
+"""Importers whose sessions lie in many JSON files, most of which are told by the place they lie in."""
+_BESIDE = (".meta.json", "sessions-index.json")
 _SKIPPED_FOLDERS = frozenset({".git", "node_modules", "__pycache__", ".venv"})
 
 
 class Importer(Struct, frozen=True):
     name: str
     detect: Callable[[Path, bytes], bool]
-    """Whether a file, told by its path and first 64 KiB, is of this format."""
+    """Whether a file, told by its path and beginning, is of this format."""
     read: Callable[[Path], Imported]
     """One file, with what belongs to it."""
     read_group: Callable[[Sequence[Path]], Iterator[Imported]]
@@ -99,26 +103,48 @@ def detect(path: Path, name: str | None = None) -> str | None:
 
     `name` asks for one importer: some formats look alike and the first of them is taken otherwise.
     """
+    if not _is_regular(path):
+        return None
     try:
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
+            more = path.suffix == ".jsonl" and len(head) == HEAD_BYTES
+            if more and b"\n" not in head:
+                head += file.readline(MOST_HEAD_BYTES - HEAD_BYTES)
+            found = _told_by(path, head, name)
+            if found is None and more:  # the first lines may be long ones that say nothing, as of queued prompts
+                found = _told_by(path, head + file.read(MOST_HEAD_BYTES - len(head)), name)
     except OSError:
         return None
+    return found
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a folder whose files may not be looked at
+        return False
+
+
+def _told_by(path: Path, head: bytes, name: str | None) -> str | None:
     asked = IMPORTERS.values() if name is None else (IMPORTERS[name],)
     return next((i.name for i in asked if i.detect(path, head)), None)
 
 
-def import_path(path: Path, name: str | None = None) -> Imported:
+def import_path(path: Path, name: str | None = None, *, once: bool = True) -> Imported:
     """Everything importable in a file or, at any depth, in a folder; `name` forces one importer.
 
-    A folder's sessions come once: what is only the beginning of another of them, or a copy, is left out and named.
+    With `once` a folder's requests come once (see `copies`), and what was left out is named. Who has more sessions
+    beside these asks for all of them.
     """
     if name is not None and name not in IMPORTERS:
         raise UsageError(f"there is no importer named {name!r}: use one of {', '.join(IMPORTERS)}")
-    return _folder(path, name) if path.is_dir() else _file(path, name)
+    return _folder(path, name, once) if path.is_dir() else _file(path, name)
 
 
 def _file(path: Path, name: str | None) -> Imported:
+    if path.exists() and not path.is_file():  # reading a pipe may never end
+        return _nothing(path, "is no regular file and was left out")
     found = name or detect(path)
     if found is not None:
         return IMPORTERS[found].read(path)
@@ -129,20 +155,53 @@ def _file(path: Path, name: str | None) -> Imported:
     return _nothing(path, f"is of none of the formats that can be imported ({', '.join(IMPORTERS)})")
 
 
-def _folder(path: Path, name: str | None) -> Imported:
+def _folder(path: Path, name: str | None, once: bool) -> Imported:
     groups: dict[str, list[Path]] = {}
     results: list[Imported] = []
+    others: list[Path] = []
+    odd: list[Path] = []
     for file in _files(path):
         found = detect(file, name)
         if found is not None:
             groups.setdefault(found, []).append(file)
-        elif found is None and file.suffix == ".jsonl" and file.is_file() and not file.stat().st_size:
+        elif not _is_regular(file):
+            odd.append(file)
+        elif file.suffix == ".jsonl" and not file.stat().st_size:
             results.append(_nothing(file, "the file is empty"))
+        else:
+            others.append(file)
+    if odd:
+        also = f", as were {len(odd) - 1} more" if len(odd) > 1 else ""
+        results.append(_nothing(odd[0], f"is no regular file and was left out{also}"))
     if not groups:
-        return _nothing(path, "holds nothing that can be imported")
+        nothing = Problem(str(path), None, "holds nothing that can be imported")
+        return Imported((), (nothing, *(p for r in results for p in r.problems)))
+    results += _not_taken(others, groups, path, name)
     results += [r for found, files in groups.items() for r in IMPORTERS[found].read_group(files)]
-    traces, copies = without_copies([t for r in results for t in r.traces])
-    return Imported(tuple(traces), (*(p for r in results for p in r.problems), *copies))
+    traces = [t for r in results for t in r.traces]
+    problems = [p for r in results for p in r.problems]
+    if once:
+        traces, copies = without_copies(traces)
+        problems += copies
+    return Imported(tuple(traces), tuple(problems))
+
+
+def _not_taken(others: Sequence[Path], groups: dict[str, list[Path]], folder: Path, name: str | None) -> list[Imported]:
+    """One line on the files of a folder that no importer takes, but for what agents keep beside their sessions."""
+    places = {file.parent for files in groups.values() for file in files}
+    many = not _OF_MANY_FILES.isdisjoint(groups)
+    left = [
+        file
+        for file in others
+        if file.suffix not in (".json", ".db")
+        or not (many or file.name.endswith(_BESIDE) or not places.isdisjoint(file.parent.parents))
+    ]
+    if not left:
+        return []
+    what = "of none of the formats that can be imported" if name is None else f"not of the format {name}"
+    were = "1 file is" if len(left) == 1 else f"{len(left)} files are"
+    first = left[0].relative_to(folder)
+    return [_nothing(folder, f"{were} {what} and left out: {first}{' and others' if len(left) > 1 else ''}")]
 
 
 def _files(folder: Path) -> Iterator[Path]:

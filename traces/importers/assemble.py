@@ -6,15 +6,16 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windtunnel.traces.importers.clocks import TIMES, Steps, steps_back
 from windtunnel.traces.importers.context import Context, Step, Turn
 from windtunnel.traces.importers.fitting import calibrate_output
+from windtunnel.traces.importers.gaps import settle_queues, waits
 from windtunnel.traces.importers.ledger import Ledger
 from windtunnel.traces.importers.pieces import Exchange, ThreadDraft, Tool, filler_piece
-from windtunnel.traces.model import Call, Header, Mark, Params, Thread, ToolRun, Trace, Usage, Wait
+from windtunnel.traces.model import Call, Header, Params, Thread, ToolRun, Trace, Usage, Wait
 
 CACHE_SLACK_TOKENS = 64
 """A cached count lower by so little is a matter of where the provider's cache ends, not of the text."""
-SHORTEST_WAIT_S = 0.001
 END_SLACK_S = 0.5
 """A sub-agent's last line may be written a little after its parent has the result."""
 
@@ -26,6 +27,8 @@ class Rules(Struct, frozen=True):
     """The provider caches up to marked positions and keeps them for a stated time: a lower cached count within that
     time and for the same model means that the text differs. Elsewhere caching depends on routing and load, and a low
     count says nothing about the text."""
+    exact_starts: bool = False
+    """A tool's start is when it began to run. Elsewhere it is when the tool was asked for, and may be earlier."""
 
 
 class Placed(NamedTuple):
@@ -40,7 +43,10 @@ class Placed(NamedTuple):
 def assemble(header: Header, threads: Sequence[ThreadDraft], rules: Rules) -> Trace:
     """The trace of the threads, the first of which is the main agent; `header.started_at` is its time zero."""
     ledger = Ledger(header.id)
-    placed = [p for i, thread in enumerate(threads) for p in _place(i, thread, ledger, header, rules)]
+    steps = steps_back(threads)
+    if not rules.exact_starts:
+        settle_queues(threads)
+    placed = [p for i, thread in enumerate(threads) for p in _own(_place(i, thread, ledger, header, rules))]
     order = _in_time(placed)
     ids = {(placed[at].thread, placed[at].exchange.key): new for new, at in enumerate(order)}
     thread_ids = {t.key: i for i, t in enumerate(threads)}
@@ -49,28 +55,44 @@ def assemble(header: Header, threads: Sequence[ThreadDraft], rules: Rules) -> Tr
     joins = _joins([placed[at] for at in order], thread_ids)
     calls: list[Call] = []
     for new, at in enumerate(order):
-        calls.append(_call(new, placed[at], previous.get(placed[at].thread), joins.get(new, ()), zero))
+        calls.append(_call(new, placed[at], previous.get(placed[at].thread), joins.get(new, ()), zero, steps))
         previous[placed[at].thread] = new
     tools = {tool.id: tool for p in placed for tool in p.exchange.tools}
     owner = {tool.id: ids[p.thread, p.exchange.key] for p in placed for tool in p.exchange.tools}
-    runs = [_run(tool, owner[tool.id], thread_ids, zero) for at in order for tool in placed[at].exchange.tools]
-    waits: list[Wait] = []
+    runs = [
+        _run(tool, owner[tool.id], thread_ids, zero, adrift=_key(placed[at]) in steps.adrift)
+        for at in order
+        for tool in placed[at].exchange.tools
+    ]
+    between: list[Wait] = []
     last: dict[int, Exchange] = {}
     for new, at in enumerate(order):
         here = placed[at]
         if here.thread in last:
-            waits.extend(_waits(calls[new], last[here.thread], here.exchange, tools))
+            stepped = _key(here) in steps.across
+            between.extend(waits(calls[new], last[here.thread], here.exchange, tools, stepped=stepped))
         last[here.thread] = here.exchange
     return Trace(
-        header=_with_edits(header, placed),
+        header=_with_edits(header, placed, steps),
         blocks=tuple(ledger.blocks),
         messages=tuple(ledger.messages),
         toolsets=tuple(ledger.toolsets),
         threads=tuple(_thread(i, t, thread_ids, owner, calls) for i, t in enumerate(threads)),
         calls=tuple(calls),
         tool_runs=tuple(runs),
-        waits=tuple(waits),
+        waits=tuple(between),
     )
+
+
+def _own(placed: Iterator[Placed]) -> Iterator[Placed]:
+    """A thread's own requests; the first has all that stands in its prompt, copied history included."""
+    held: tuple[int, ...] = ()
+    for p in placed:
+        held = held[: p.step.keep] + p.step.append
+        if p.exchange.copied is None:
+            yield p._replace(step=replace(p.step, keep=0, append=held))
+            break
+    yield from placed
 
 
 def _place(number: int, thread: ThreadDraft, ledger: Ledger, header: Header, rules: Rules) -> Iterator[Placed]:
@@ -80,17 +102,20 @@ def _place(number: int, thread: ThreadDraft, ledger: Ledger, header: Header, rul
     step: Step | None = None
     context: Context | None = None
     for exchange in thread.exchanges:
+        session, key = exchange.copied or (header.id, thread.key)
         if exchange.output is not None:
-            hidden = filler_piece(0, header.id, thread.key, exchange.key, "reasoning")
+            hidden = filler_piece(0, session, key, exchange.key, "reasoning")
             trusted = None if exchange.marks.get("completion") == "estimated" else exchange.completion
             exchange.output = calibrate_output(exchange.output, trusted, exchange.reasoning, hidden)
         if context is None:
             names = exchange.schemas.names if exchange.schemas else ()
             front = (header.agent, header.agent_version or "", exchange.model or "", thread.role, *names)
-            context = Context(ledger, front, thread.key)
+            context = Context(ledger, front, key)
+        context.belongs_to(session, key)
         if before is not None and before.end is not None and "start" in exchange.marks:
             # tools that ran while the answer still streamed may have ended before it did
-            exchange.start = max(exchange.start or before.end, before.end)
+            latest = max(exchange.start or before.end, before.end)
+            exchange.start = latest if exchange.end is None or latest <= exchange.end else exchange.start
         now = context.step(_turn(spoken, exchange, rules, first=step is None))
         if before is not None and step is not None:
             alone = exchange.reset or exchange.aside or before.aside
@@ -151,6 +176,10 @@ def _in_time(placed: list[Placed]) -> list[int]:
     return [at for _, at in sorted(keys)]
 
 
+def _key(p: Placed) -> tuple[int, str]:
+    return p.thread, p.exchange.key
+
+
 def _since(moment: float | None, zero: float) -> float | None:
     return None if moment is None else round(max(0.0, moment - zero), 6)
 
@@ -172,8 +201,10 @@ def _joins(in_order: list[Placed], thread_ids: dict[str, int]) -> dict[int, tupl
     return out
 
 
-def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: float) -> Call:
+def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: float, steps: Steps) -> Call:
     e = p.exchange
+    adrift = _key(p) in steps.adrift
+    start, first, end = (None, None, None) if adrift else (e.start, e.first, e.end)
     return Call(
         id=new,
         thread=p.thread,
@@ -183,27 +214,27 @@ def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: f
         tools=p.step.tools,
         output=p.output,
         usage=Usage(e.prompt, e.cached, e.completion, e.reasoning),
-        start_s=_since(e.start, zero),
-        first_s=_since(e.first, zero),
-        end_s=_since(e.end, zero),
+        start_s=_since(start, zero),
+        first_s=_since(first, zero),
+        end_s=_since(end, zero),
         stop=e.stop,
         model=e.model,
         params=Params(max_tokens=e.max_tokens, reasoning_effort=e.effort),
         kind=e.kind,
         aborted=e.aborted,
         joins=joins,
-        marks=dict(e.marks),
+        marks={figure: mark for figure, mark in e.marks.items() if not (adrift and figure in TIMES)},
     )
 
 
-def _run(tool: Tool, call: int, thread_ids: dict[str, int], zero: float) -> ToolRun:
+def _run(tool: Tool, call: int, thread_ids: dict[str, int], zero: float, *, adrift: bool) -> ToolRun:
     backwards = tool.start is not None and tool.end is not None and tool.start > tool.end
     return ToolRun(
         call=call,
         tool_call_id=tool.id,
         name=tool.name,
-        start_s=_since(tool.end if backwards else tool.start, zero),
-        end_s=_since(tool.end, zero),
+        start_s=None if adrift else _since(tool.end if backwards else tool.start, zero),
+        end_s=None if adrift else _since(tool.end, zero),
         thread=None if tool.thread is None else thread_ids.get(tool.thread),
         error=tool.error,
         mark="derived" if backwards else tool.mark,
@@ -234,65 +265,7 @@ def _thread(i: int, draft: ThreadDraft, ids: dict[str, int], owner: dict[str, in
     )
 
 
-def _waits(call: Call, previous: Exchange, exchange: Exchange, tools: dict[str, Tool]) -> Iterator[Wait]:
-    """The time from the previous answer to this request, by cause, in the order: tools, sub-agents, person, client."""
-    answered = [tools[d.tool_call_id] for d in exchange.fresh if d.tool_call_id and d.tool_call_id in tools]
-    if exchange.reset:
-        # results that a new context repeats are older
-        answered = [t for t in answered if any(t is asked for asked in previous.tools)]
-    before_call, joined = call.id, bool(call.joins)
-    own = [t for t in answered if not (t.blocking and joined)]
-    names = tuple(dict.fromkeys(t.name for t in own))
-    if previous.end is None or exchange.start is None:
-        yield from _unknown_waits(before_call, exchange, own, names, joined=joined)
-        return
-    begin, end = previous.end, max(exchange.start, previous.end)
-    mark: Mark = "derived" if "start" in exchange.marks or "end" in previous.marks else "recorded"
-    in_tools = _covered([(t.start, t.end) for t in own], begin, end)
-    if own:
-        exact = all(t.mark == "recorded" for t in own)
-        yield Wait(before_call, "tool", round(in_tools, 6), names, mark if exact else "derived")
-    rest = end - begin - in_tools
-    if joined:
-        results = [t.end for t in answered if t.blocking and t.end is not None]
-        until = max(results) if results else min(end, exchange.asked_at or end)
-        waited = min(max(0.0, until - begin - in_tools), rest)
-        yield Wait(before_call, "subagent", round(waited, 6), (), mark)
-        rest -= waited
-    if exchange.human:
-        typed = rest if exchange.asked_at is None else min(rest, max(0.0, rest - (end - exchange.asked_at)))
-        yield Wait(before_call, "human", round(typed, 6), (), mark)
-        rest -= typed
-    if rest >= SHORTEST_WAIT_S:
-        yield Wait(before_call, "client", round(rest, 6), (), mark)
-
-
-def _unknown_waits(
-    before_call: int, exchange: Exchange, tools: list[Tool], names: tuple[str, ...], *, joined: bool
-) -> Iterator[Wait]:
-    lengths = [t.took for t in tools if t.took is not None]
-    if lengths and len(lengths) == len(tools):
-        yield Wait(before_call, "tool", round(sum(lengths), 6), names)
-    elif names:
-        yield Wait(before_call, "tool", None, names, "estimated")
-    if joined:
-        yield Wait(before_call, "subagent", None, (), "estimated")
-    if exchange.human:
-        yield Wait(before_call, "human", None, (), "estimated")
-
-
-def _covered(spans: list[tuple[float | None, float | None]], begin: float, end: float) -> float:
-    """Length of the union of the spans inside [begin, end]."""
-    known = sorted((max(a, begin), min(b, end)) for a, b in spans if a is not None and b is not None)
-    total, reached = 0.0, begin
-    for a, b in known:
-        if b > max(a, reached):
-            total += b - max(a, reached)
-            reached = b
-    return total
-
-
-def _with_edits(header: Header, placed: list[Placed]) -> Header:
+def _with_edits(header: Header, placed: list[Placed], steps: Steps) -> Header:
     """Notes that say how often the text was rebuilt and by which evidence."""
     said = {
         "reset": "calls start from a context that was compacted or went back to an earlier point",
@@ -302,4 +275,4 @@ def _with_edits(header: Header, placed: list[Placed]) -> Header:
     }
     counts = {edit: sum(edit in p.step.edits for p in placed) for edit in said}
     notes = tuple(f"{n} {said[edit]}" for edit, n in counts.items() if n)
-    return replace(header, notes=(*header.notes, *notes))
+    return replace(header, notes=(*header.notes, *notes, *steps.note()))

@@ -25,6 +25,7 @@ from windtunnel.traces.importers.records import (
 from windtunnel.traces.model import Header
 
 NAME = "claude-code"
+_FIRST_LINES, _LINE_BYTES = 40, 8 << 20
 _AGENT, _COMPACT = "agent-", "agent-acompact-"
 _TYPES = frozenset({"user", "assistant", "progress", "attachment", "file-history-snapshot", "api-request"})
 
@@ -33,7 +34,7 @@ def detect(path: Path, head: bytes) -> bool:
     """A JSON line of one of the transcript's record types that carries what only Claude Code writes."""
     if path.suffix != ".jsonl":
         return False
-    for value in first_rows(head, 40):
+    for value in first_rows(head, _FIRST_LINES):
         kind = text(value.get("type"))
         marks = ("sessionId" in value and "uuid" in value) or "isSnapshotUpdate" in value
         spoken = kind not in ("user", "assistant") or "content" in table(value.get("message"))
@@ -59,12 +60,18 @@ def companions(path: Path) -> list[Path]:
 def session_of(path: Path) -> str:
     """The session id that a file's first lines name."""
     try:
+        if not path.is_file():
+            return ""
         with path.open("rb") as file:
-            head = file.read(65_536)
+            for _ in range(_FIRST_LINES):
+                # whole lines: the first may hold a prompt of any length
+                rows = first_rows(file.readline(_LINE_BYTES), 1)
+                session = next((text(value.get("sessionId")) for value in rows), "")
+                if session:
+                    return session
     except OSError:
         return ""
-    sessions = (text(value.get("sessionId")) for value in first_rows(head, 40))
-    return next(filter(None, sessions), "")
+    return ""
 
 
 def read_group(paths: Sequence[Path]) -> Iterator[Imported]:
@@ -94,13 +101,18 @@ def read_session(main: Path, agents: Sequence[Path]) -> Imported:
         for record in read_records(path, notes[-1]):
             transcript.read(record, notes[-1], thread=key)
         _meta(path, key, transcript)
+    summaries: list[Exchange] = []
+    for path in compactions:
+        notes.append(Notes(str(path)))
+        summaries += _compaction(path, notes[-1])
+    transcript.summaries = [exchange.end for exchange in summaries]
     for record in read_records(main, notes[0]):
         transcript.read(_own(record) if alone else record, notes[0])
     first, *others = transcript.finish(notes[0])
     threads = [first, *sorted(others, key=lambda t: (t.exchanges[0].start or 0.0, t.key))]
-    for path in compactions:
-        notes.append(Notes(str(path)))
-        _add_compaction(threads[0], path, notes[-1])
+    for exchange in summaries:
+        # before the call that starts from the summary
+        threads[0].exchanges.insert(_place_of(threads[0].exchanges, exchange), exchange)
     if alone and main.name.startswith(_COMPACT):
         for exchange in threads[0].exchanges:
             exchange.kind = "compaction"
@@ -129,18 +141,18 @@ def _meta(path: Path, key: str, transcript: Transcript) -> None:
         transcript.link(tool_id, key, role=text(value.get("agentType")))
 
 
-def _add_compaction(main: ThreadDraft, path: Path, notes: Notes) -> None:
-    """Put the request that wrote a summary before the call that starts from the summary."""
+def _compaction(path: Path, notes: Notes) -> list[Exchange]:
+    """The request that wrote a summary, from a file of its own."""
     side = Transcript()
     for record in read_records(path, notes):
         side.read(_own(record), notes)
-    for exchange in side.finish(notes)[0].exchanges:
+    exchanges = side.finish(notes)[0].exchanges
+    for exchange in exchanges:
         exchange.kind = "compaction"
         exchange.fresh = exchange.fresh[-1:]
         exchange.human = False
         exchange.asked_at = None
-        at = _place_of(main.exchanges, exchange)
-        main.exchanges.insert(at, exchange)
+    return exchanges
 
 
 def _place_of(exchanges: list[Exchange], compaction: Exchange) -> int:

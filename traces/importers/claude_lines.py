@@ -7,6 +7,7 @@ else the time of the last line that came into its prompt; its end is its last li
 
 import re
 
+from windtunnel.traces.importers.claude_compaction import asked_to_compact, boundary, settle, summarised
 from windtunnel.traces.importers.claude_parts import (
     Final,
     Line,
@@ -46,6 +47,7 @@ from windtunnel.traces.model import Role
 MAIN = ""
 SPAWNERS = frozenset({"Task", "Agent"})
 _NOTICE = re.compile(r"<task-id>\s*([\w-]{1,64})\s*</task-id>")
+_COMPACT = "<command-name>/compact</command-name>"
 _NOT_TYPED = ("<task-notification>", "<local-command-", "<bash-stdout>", "<system-reminder>", "[Request interrupted")
 
 
@@ -59,6 +61,8 @@ class Transcript:
         self.first: float | None = None
         self.session = self.version = self.cwd = self.prompt = self.command = ""
         self.failed_requests = 0
+        self.summaries: list[float | None] = []
+        """When the main thread's requests for a summary ended that have a file of their own."""
         self._requests: dict[str, Request] = {}
         self._sizes: dict[str, int] = {}
         self._answered: set[str] = set()
@@ -89,7 +93,7 @@ class Transcript:
         elif kind == "attachment":
             self._attachment(self._state(key), value, when)
         elif kind == "system" and value.get("subtype") == "compact_boundary":
-            self._state(key).reset = True
+            boundary(self._state(key), record.line, value, when, notes)
         elif kind == "api-request":
             self._api_request(value, when, notes, record.line)
         elif kind == "api-request-shape":
@@ -118,6 +122,7 @@ class Transcript:
                     whose = f" of sub-agent {state.thread.key}" if state.thread.key in self._in_file else ""
                     line = None if whose else exchange.line
                     notes.add(line, f"request {key}{whose} has no recorded prompt size: it is estimated")
+            settle(state, self.summaries if state.thread.key == MAIN else [], notes)
         self.failed_requests = len(self._requests.keys() - self._answered)
         return [s.thread for s in self.states.values() if s.thread.exchanges or s.thread.key == MAIN]
 
@@ -255,6 +260,7 @@ class Transcript:
             state.pending.append(Draft("user", tuple(said)))
         if line.value.get("isCompactSummary") is True:
             state.reset = True
+            summarised(state, said)
         elif said and not results and line.value.get("isMeta") is not True:
             self._typed(state, line, opening)
         if line.when is not None:
@@ -268,6 +274,9 @@ class Transcript:
         if opening.startswith("[Request interrupted by user]") and state.thread.exchanges:
             last = state.thread.exchanges[-1]
             last.aborted = last.aborted or (last.stop is None and not last.tools)
+        if _COMPACT in opening and state.thread.key == MAIN:
+            asked_to_compact(state, line.when)
+            return
         if opening.startswith(_NOT_TYPED) or table(line.value.get("origin")).get("kind") == "task-notification":
             return
         if state.thread.key == MAIN:

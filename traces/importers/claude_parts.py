@@ -47,6 +47,10 @@ class State(Struct):
     joins: list[str] = []
     by_id: dict[str, Exchange] = {}
     written: dict[str, Written] = {}
+    compact_at: float | None = None
+    """When a person asked for a compaction that has not come yet."""
+    rebuilt: list[Exchange] = []
+    """Requests for a summary that left no line."""
 
 
 class Line(Struct, frozen=True):

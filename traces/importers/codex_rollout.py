@@ -106,6 +106,34 @@ class Rollout(Waiting):
         elif kind == "compacted":
             self._compacted(payload, when)
 
+    def copied(self, session: str, thread: str) -> int:
+        """All so far was made by another thread: it is this one's history, and no request, tool run or join of it.
+
+        How many requests that were. Its system prompt is the other's too.
+        """
+        number = len(self.thread.exchanges)
+        if self._gathered and not self._gathered[-1].counted:
+            self._unsettle(self._gathered.pop())
+        for exchange in self.thread.exchanges:
+            exchange.copied, exchange.tools, exchange.joins = (session, thread), [], []
+        self._open, self._joins, self._joined = None, [], set()
+        self.tools, self.spawned = {}, {}
+        self.thread.role = "main"
+        self.first = None
+        return number
+
+    def _unsettle(self, response: Response) -> None:
+        """A copied answer without usage: what it came from and what it says go into the next prompt."""
+        exchange = response.exchange
+        self.thread.exchanges.remove(exchange)
+        output = Draft("assistant", tuple(response.pieces), tuple(response.reasoning), tuple(response.calls))
+        self._pending = [*exchange.fresh, *([] if output.is_empty() else [output]), *self._pending]
+        self._reset = self._reset or exchange.reset
+
+    def own(self) -> int:
+        """How many requests the thread made itself."""
+        return sum(e.copied is None for e in self.thread.exchanges)
+
     def finish(self, notes: Notes) -> ThreadDraft:
         """The thread, each exchange with what the model wrote."""
         if self._open is not None and not self._open.counted:

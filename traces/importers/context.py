@@ -74,6 +74,10 @@ class Context:
         self._left = False
         """The call before was an aside: nothing of its prompt is kept."""
 
+    def belongs_to(self, session: str, key: str) -> None:
+        """Name the stand-ins for missing text after this session and thread: equal where the text is."""
+        self._ledger.session, self._key = session, key
+
     def step(self, turn: Turn) -> Step:
         if turn.aside:
             self._asides += 1

@@ -136,7 +136,7 @@ def _trace(sessions: list[Stored]) -> Imported:
         nothing = Problem(str(sessions[0].file), None, f"session {sessions[0].id} holds no request to a model")
         return Imported((), (*problems, nothing))
     link_by_prompt(threads)
-    rules = Rules(exact_cache={p for r in readers for p in r.providers} == {"anthropic"})
+    rules = Rules(exact_cache={p for r in readers for p in r.providers} == {"anthropic"}, exact_starts=True)
     return Imported((assemble(_header(sessions[0], readers), threads, rules),), problems)
 
 

@@ -80,7 +80,7 @@ def _session(own: str, found: list[Signal], notes: Notes) -> Trace | None:
         started_at=min(begun, default=None),
         title=title_of(_prompt(chats)),
     )
-    return assemble(header, [c.thread for c in named], Rules(exact_cache=not spans))
+    return assemble(header, [c.thread for c in named], Rules(exact_cache=not spans, exact_starts=True))
 
 
 def _prompt(chats: Sequence[Conversation]) -> str:

@@ -143,6 +143,8 @@ class Exchange(Struct):
     schemas: ToolSchemas | None = None
     joins: list[str] = []
     """Keys of the threads whose end this exchange waited for."""
+    copied: tuple[str, str] | None = None
+    """Session and thread that made the request, where the log only repeats it as history: no call of its own."""
     marks: dict[str, Mark] = {}
 
     def wrote(self, output: Draft) -> None:

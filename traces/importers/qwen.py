@@ -11,7 +11,7 @@ from windtunnel.traces.importers.assemble import Rules, assemble
 from windtunnel.traces.importers.imported import Imported
 from windtunnel.traces.importers.pieces import ThreadDraft, title_of
 from windtunnel.traces.importers.qwen_chat import Chat
-from windtunnel.traces.importers.records import Notes, first_rows, parse_json, read_records, table, text
+from windtunnel.traces.importers.records import Notes, first_rows, parse_json, read_bytes, read_records, table, text
 from windtunnel.traces.importers.thread_writer import adopt, tell_apart
 from windtunnel.traces.model import Header
 
@@ -103,9 +103,10 @@ def _sub_agents(root: Chat, chats: list[Chat], paths: Sequence[Path]) -> list[Th
 
 
 def _meta(path: Path) -> dict[str, object]:
+    meta = path.with_suffix(".meta.json")
     try:
-        return table(parse_json(path.with_suffix(".meta.json").read_bytes()))
-    except (OSError, ValueError):
+        return table(parse_json(read_bytes(meta, Notes(str(meta)))))
+    except ValueError:
         return {}
 
 

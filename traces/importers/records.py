@@ -54,6 +54,9 @@ class Record(Struct, frozen=True):
 def read_bytes(path: Path, notes: Notes) -> bytes:
     """The file's bytes; empty with a problem when it cannot be read."""
     try:
+        if path.exists() and not path.is_file():  # reading a pipe that nobody writes to never ends
+            notes.add(None, "is no regular file and was left out")
+            return b""
         return path.read_bytes()
     except OSError as e:
         notes.add(None, f"cannot be read: {e.strerror or e}")

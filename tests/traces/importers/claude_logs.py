@@ -150,3 +150,32 @@ def with_compaction(log: list[Json]) -> list[Json]:
     summary["isCompactSummary"] = True
     log[8]["message"]["usage"].update(cache_creation_input_tokens=1_000, cache_read_input_tokens=1_000)
     return [*log[:7], boundary, summary, *log[7:]]
+
+
+def _boundary(second: float, trigger: str, tokens: int) -> list[Json]:
+    told = {"compactMetadata": {"trigger": trigger, "preTokens": tokens}}
+    line = {**claude_user(second, ""), "type": "system", "subtype": "compact_boundary", **told}
+    return [line, claude_user(second, "Summary: the adder subtracts. " * 30, isCompactSummary=True)]
+
+
+def with_auto_compaction(log: list[Json]) -> list[Json]:
+    """Half a minute after the tools' results the summary stands there."""
+    log[6]["timestamp"], log[6]["message"]["usage"] = (
+        "2026-02-03T04:05:40.000Z",
+        {
+            "input_tokens": 1,
+            "cache_creation_input_tokens": 1_000,
+            "cache_read_input_tokens": 1_000,
+            "output_tokens": 20,
+        },
+    )
+    return [*log[:6], *_boundary(32, "auto", 11_000), *log[6:7]]
+
+
+def with_manual_compaction(log: list[Json], typed: str) -> list[Json]:
+    """A person asks for a compaction 10 s after the last answer; the line that says so is before or after it."""
+    command = claude_user(20, "<command-name>/compact</command-name>")
+    lines = _boundary(33, "manual", 10_300)
+    lines = [command, *lines] if typed == "before" else [*lines, command] if typed == "after" else lines
+    log[8]["message"]["usage"].update(cache_creation_input_tokens=1_000, cache_read_input_tokens=1_000)
+    return [*log[:7], *lines, *log[7:]]

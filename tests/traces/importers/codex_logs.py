@@ -94,3 +94,26 @@ def with_records(log: list[Json]) -> list[Json]:
     done = codex_line(5, "event_msg", type="item_completed", item=item, **times)
     stopped = codex_line(35, "event_msg", type="turn_aborted")
     return [*log[:8], asked, *log[8:9], done, *log[9:-1], stopped]
+
+
+def fork(log: list[Json], stamp: str = "new", **meta: Any) -> list[Json]:
+    """A rollout that begins with all of another one and goes on with a request of its own, a minute later.
+
+    `stamp` says what the copied lines' times are: `new` (all of the fork's moment) or `old` (as they were).
+    """
+    head: Json = json.loads(json.dumps(log[0]))
+    head["payload"].update({"id": "c-9", "forked_from_id": "c-1", "timestamp": "2026-02-03T04:06:00.000Z"} | meta)
+    lines: list[Json] = [head, *json.loads(json.dumps(log))]
+    for number, line in enumerate(lines):
+        if stamp == "new" or not number:
+            line["timestamp"] = f"2026-02-03T04:06:00.{number * 3:03}Z"
+    own = [
+        codex_line(2, "event_msg", type="task_started"),
+        codex_message(2, "user", "Now the docs"),
+        codex_line(2, "event_msg", type="user_message", message="Now the docs"),
+        codex_message(5, "assistant", "Written."),
+        codex_usage(5.1, 21_230, (5_360, 5_120, 20, 0)),
+    ]
+    for line in own:
+        line["timestamp"] = line["timestamp"].replace("04:05:", "04:06:")
+    return [*lines, *own]

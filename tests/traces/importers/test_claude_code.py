@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from windtunnel.traces.check import contradictions
 from windtunnel.traces.importers import Imported, detect, import_path
 from windtunnel.traces.model import Trace
 
@@ -128,11 +129,87 @@ def test_a_shorter_prompt_keeps_the_longest_prefix(tmp_path: Path, claude_log: L
     assert 10_000 < shared(trace, 1, 2) < 10_040
 
 
+def read(path: Path, log: Log) -> Imported:
+    result = import_path(write(path, log))
+    (trace,) = result.traces
+    sums = trace.prompt_tokens()
+    assert all(sums[c.id] == c.usage.prompt for c in trace.calls if c.usage.prompt is not None)
+    return result
+
+
+def pauses(trace: Trace, call: int) -> list[tuple[str, float | None]]:
+    return [(w.cause, w.seconds) for w in trace.waits if w.before == call]
+
+
 def test_a_compaction_starts_a_new_context(tmp_path: Path, claude_log: Log) -> None:
-    trace = load(tmp_path / "s-1.jsonl", claude_logs.with_compaction(claude_log))
-    assert trace.calls[2].usage.prompt == 2_001
-    assert shared(trace, 1, 2) == 1_000
+    result = read(tmp_path / "s-1.jsonl", claude_logs.with_compaction(claude_log))
+    (trace,) = result.traces
+    assert [c.kind for c in trace.calls] == ["turn", "turn", "compaction", "turn"]
+    assert trace.calls[3].usage.prompt == 2_001
+    assert shared(trace, 1, 3) == 1_000
     assert any("compacted" in n for n in trace.header.notes)
+    assert ["rebuilt" in p.reason for p in result.problems] == [True]
+
+
+def test_the_request_for_a_summary_is_rebuilt(tmp_path: Path, claude_log: Log) -> None:
+    """A result came, the client asked for a summary of it all at once: what it waited for was the model."""
+    log = claude_logs.with_auto_compaction(claude_log)
+    result = read(tmp_path / "s-1.jsonl", log)
+    (trace,) = result.traces
+    call = trace.calls[1]
+    assert (call.kind, call.start_s, call.end_s) == ("compaction", 7.0, 31.0)
+    assert (call.usage.prompt or 0) >= 11_000
+    assert call.usage.completion == trace.message_tokens(call.output or 0) > 100
+    assert {call.marks[k] for k in ("prompt", "completion")} == {"estimated"}
+    assert pauses(trace, 1) == [("tool", 2.0)]
+    assert pauses(trace, 2) == []
+    assert ["11000 tokens of history" in p.reason for p in result.problems] == [True]
+
+
+@pytest.mark.parametrize("typed", ["before", "after", "nowhere"])
+def test_a_compaction_that_a_person_asked_for(tmp_path: Path, claude_log: Log, typed: str) -> None:
+    """The command's line may stand on either side of the boundary, with the time when it was typed."""
+    (trace,) = read(tmp_path / "s-1.jsonl", claude_logs.with_manual_compaction(claude_log, typed)).traces
+    call = trace.calls[2]
+    assert (call.kind, call.end_s) == ("compaction", 32.0)
+    assert call.start_s == (None if typed == "nowhere" else 19.0)
+    assert pauses(trace, 2) == [("human", None if typed == "nowhere" else 10.0)]
+    assert pauses(trace, 3) == [("human", 7.0)]
+
+
+def test_a_compaction_with_a_file_of_its_own_is_not_rebuilt(tmp_path: Path, claude_log: Log) -> None:
+    own = json.loads(json.dumps(claude_log[7:]))
+    own[1]["message"].update(id="m9", usage={"input_tokens": 1, "cache_read_input_tokens": 10_300, "output_tokens": 90})
+    own[0]["timestamp"], own[1]["timestamp"] = "2026-02-03T04:05:20.000Z", "2026-02-03T04:05:39.500Z"
+    write(tmp_path / "s-1/subagents/agent-acompact-1.jsonl", own)
+    result = read(tmp_path / "s-1.jsonl", claude_logs.with_compaction(claude_log))
+    assert result.problems == ()
+    assert [(c.kind, c.usage.prompt) for c in result.traces[0].calls if c.kind != "turn"] == [("compaction", 10_301)]
+
+
+def test_a_person_who_is_asked_is_no_tool(tmp_path: Path, claude_log: Log) -> None:
+    claude_log[4]["message"]["content"][0]["name"] = "AskUserQuestion"
+    trace = load(tmp_path / "s-1.jsonl", claude_log)
+    assert pauses(trace, 1) == [("tool", 0.0), ("human", 2.0)]
+    # nobody answers in 0.1 s: the client refused the question
+    claude_log[5]["timestamp"] = "2026-02-03T04:05:06.100Z"
+    trace = load(tmp_path / "s-2.jsonl", claude_log)
+    assert pauses(trace, 1) == [("tool", 0.1)]
+
+
+def test_a_clock_that_goes_back(tmp_path: Path, claude_log: Log) -> None:
+    for record in claude_log[6:]:
+        record["timestamp"] = record["timestamp"].replace("T04:05", "T03:05")
+    result = read(tmp_path / "s-1.jsonl", claude_log)
+    (trace,) = result.traces
+    assert [p.reason.partition(":")[0] for p in result.problems] == [
+        "the clock went back while the session was recorded"
+    ]
+    assert contradictions(trace) == []
+    assert [(c.start_s is None, c.end_s is None) for c in trace.calls] == [(False, False), (True, True), (True, True)]
+    assert pauses(trace, 1) == [("tool", None)]
+    # the call across the step has no end that could be believed
+    assert pauses(trace, 2) == [("human", None)]
 
 
 @pytest.mark.parametrize("place", ["s-1/subagents/agent-a7.jsonl", "agent-a7.jsonl"])

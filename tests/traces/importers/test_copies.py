@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from windtunnel.traces.importers import import_path
+from windtunnel.traces.model import Call, Trace
 
 from . import claude_logs, codex_logs, pi_logs
 from .agent_logs import swe_log
@@ -59,15 +60,76 @@ def test_a_fork_holds_what_it_began_with(tmp_path: Path) -> None:
     assert [p.file for p in result.problems if p.reason.endswith("was left out")] == [str(original)]
 
 
-def test_sessions_that_part_are_both_there(tmp_path: Path) -> None:
+def texts(trace: Trace, call: Call) -> list[tuple[str, int]]:
+    """What stands in a call's prompt."""
+    ids = next(ids for c, ids in trace.prompts() if c.id == call.id)
+    return [
+        (trace.blocks[b].digest, trace.blocks[b].tokens) for m in ids for b in trace.message_blocks(trace.messages[m])
+    ]
+
+
+def test_of_sessions_that_part_the_later_begins_with_its_own(tmp_path: Path) -> None:
     log = claude_logs.shop()
     other = json.loads(json.dumps(log))
     other[6]["message"]["content"][0]["text"] = "It takes the difference; that is wrong."
-    write(tmp_path / "a.jsonl", log)
-    write(tmp_path / "b.jsonl", other)
+    for line in other:
+        line["sessionId"] = "s-2"
+    first, second = write(tmp_path / "a.jsonl", log), write(tmp_path / "b.jsonl", other)
+    alone = import_path(second).traces[0]
     result = import_path(tmp_path)
-    assert len(result.traces) == 2
-    assert result.problems == ()
+    whole, rest = result.traces
+    assert [len(t.calls) for t in result.traces] == [3, 2]
+    assert [(p.file, p.reason) for p in result.problems] == [
+        (str(second), f"the first of 3 calls is in {first} too and is counted there only")
+    ]
+    assert rest.calls[0].usage.prompt == alone.calls[1].usage.prompt == rest.prompt_tokens()[0]
+    assert (rest.calls[0].base, rest.calls[0].keep, rest.calls[0].start_s) == (None, 0, 0.0)
+    assert rest.header.started_at == pytest.approx((alone.header.started_at or 0) + (alone.calls[1].start_s or 0))
+    assert all(w.before for w in rest.waits)
+    # the same prompt, asked twice: the text that the log lacks is the same too
+    assert texts(rest, rest.calls[0]) == texts(whole, whole.calls[1])
+
+
+def test_pi_branches_too(tmp_path: Path) -> None:
+    log = pi_logs.shop()
+    for name, second, said in (("a", 60, "Go on"), ("b", 90, "Rather not")):
+        end = [
+            pi_logs.user("z1", log[-1]["id"], second, said),
+            pi_logs.answer("z2", "z1", (second + 1, second + 2), (3, 0, 2_200, 9), [pi_logs.said("Done.")]),
+        ]
+        write(tmp_path / f"{name}.jsonl", [pi_logs.head(id=name), *log[1:], *end])
+    result = import_path(tmp_path)
+    whole, rest = result.traces
+    assert (len(rest.calls), rest.prompt_tokens()[0]) == (1, rest.calls[0].usage.prompt)
+    number = len(whole.calls)
+    told = f"the first {number - 1} of {number} calls are in {tmp_path / 'a.jsonl'} too and are counted there only"
+    assert told in [p.reason for p in result.problems]
+
+
+def test_a_sub_agent_that_only_one_branch_has_stays_with_its_call(tmp_path: Path) -> None:
+    """What is shared ends before the call that started it."""
+    log = claude_logs.with_task(claude_logs.shop())
+    other = json.loads(json.dumps(log))
+    other[-1]["message"]["content"] = [{"type": "text", "text": "another end"}]
+    write(tmp_path / "a/s-1.jsonl", log)
+    write(tmp_path / "b/s-1.jsonl", other)
+    write(tmp_path / "b/s-1/subagents/agent-a7.jsonl", claude_logs.sub_agent(claude_logs.shop(), "a7"))
+    result = import_path(tmp_path)
+    assert sorted((len(t.threads), len(t.calls_of(0))) for t in result.traces) == [(1, 3), (2, 3)]
+    write(tmp_path / "a/s-1/subagents/agent-a7.jsonl", claude_logs.sub_agent(claude_logs.shop(), "a7"))
+    whole, rest = import_path(tmp_path).traces
+    assert [len(t.threads) for t in (whole, rest)] == [2, 1]
+    assert len(rest.calls) == 1
+
+
+def test_a_third_branch_leaves_the_second_its_own(tmp_path: Path) -> None:
+    log = claude_logs.shop()
+    for number in range(3):
+        branch = json.loads(json.dumps(log))
+        if number:
+            branch[-1]["message"]["content"] = [{"type": "text", "text": f"branch {number}"}]
+        write(tmp_path / f"{number}.jsonl", branch)
+    assert [len(t.calls) for t in import_path(tmp_path).traces] == [3, 1, 1]
 
 
 def test_a_copy_whose_sub_agent_is_only_there_is_kept(tmp_path: Path) -> None:

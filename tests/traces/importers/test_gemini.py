@@ -155,7 +155,7 @@ def test_a_sub_agent_is_a_thread_of_its_parent(agent: str | None, tmp_path: Path
     assert [(t.name, t.parent, t.spawn_call, t.tool_call_id) for t in trace.threads[1:]] == [("agent", 0, 0, "t2")]
     assert [c.joins for c in trace.calls_of(0)] == [(), (1,), ()]
     before = trace.calls_of(0)[1].id
-    assert [(w.cause, w.seconds) for w in trace.waits if w.before == before] == [("tool", 3.0), ("subagent", 0.0)]
+    assert [(w.cause, w.seconds) for w in trace.waits if w.before == before] == [("subagent", 3.0), ("tool", 0.0)]
     # a parent speaks in it, no person
     assert trace.header.title == "Fix the adder in the shop"
 

@@ -50,10 +50,18 @@ def placeholder(theirs: int, ours: int) -> Because:
 
 
 CLOSING = "the log goes on after the last answer and the last tool, with records that close the turn"
+SUMMED_UP = (
+    "the request that wrote a compaction's summary left no line: it is rebuilt from the boundary and the summary"
+)
 EXPLAINED: dict[str, dict[str, Because]] = {
     "claude-code/entire-2.0.64.jsonl": {"completion": placeholder(12_098, 13_499)},
     "claude-code/entire-2.0.76-badline-2models.jsonl": {"completion": placeholder(16_426, 24_724)},
-    "claude-code/entire-2.0.76-compact.jsonl": {"completion": placeholder(2_038, 3_827)},
+    "claude-code/entire-2.0.76-compact.jsonl": {
+        "completion": placeholder(2_038, 6_361),
+        "calls": Because(12, 13, SUMMED_UP),
+        "prompt": Because(1_304_003, 1_461_874, SUMMED_UP, estimate=True),
+        "max_prompt": Because(154_992, 157_871, SUMMED_UP, estimate=True),
+    },
     "claude-code/entire-2.1.17-apierror.jsonl": {"completion": placeholder(146, 14_670)},
     "claude-code/entire-2.1.29-growing-1.jsonl": {
         "main_completion": placeholder(492, 15_127),

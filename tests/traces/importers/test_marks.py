@@ -59,7 +59,11 @@ def progress(kept: int, added: int, completion: str) -> Row:
 
 FILES: dict[str, Row] = {
     "claude-code/entire-2.0.64.jsonl": outputs("51 recorded, 15 estimated"),
-    "claude-code/entire-2.0.76-compact.jsonl": outputs("3 recorded, 9 estimated"),
+    # with a request for a summary that is rebuilt
+    "claude-code/entire-2.0.76-compact.jsonl": (
+        "12 recorded, 1 estimated", "12 recorded, 1 unknown", "3 recorded, 10 estimated", "derived",
+        "12 recorded, 1 derived",
+    ),
     "claude-code/entire-2.0.76-badline-2models.jsonl": outputs("41 recorded, 43 estimated"),
     "claude-code/entire-2.1.29-growing-1.jsonl": progress(125, 7, "2 recorded, 130 estimated"),
     "claude-code/entire-2.1.29-growing-2.jsonl": progress(138, 8, "2 recorded, 144 estimated"),

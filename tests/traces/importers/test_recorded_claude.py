@@ -79,6 +79,11 @@ def alone(path: Path) -> Trace:
     return trace
 
 
+def rebuilt(trace: Trace) -> set[int]:
+    """Requests for a summary that left a boundary line and nothing else."""
+    return {c.id for c in trace.calls if c.kind == "compaction" and c.marks.get("prompt") == "estimated"}
+
+
 def progress_threads(trace: Trace, answer: dict[str, Any]) -> set[int]:
     return set() if not answer["inline_progress_agents"] else {t.id for t in trace.threads if t.id}
 
@@ -87,10 +92,12 @@ def progress_threads(trace: Trace, answer: dict[str, Any]) -> set[int]:
 def test_counts_equal_the_answer(name: str, recorded: Path, answers: dict[str, dict[str, Any]]) -> None:
     answer, trace = answers[name], alone(recorded / name)
     inline = progress_threads(trace, answer)
-    calls = [c for c in trace.calls if c.thread not in inline]
+    made = rebuilt(trace)
+    assert len(made) == (answer["compact_boundary"] if "compact_boundary" in answer else len(made))
+    calls = [c for c in trace.calls if c.thread not in inline and c.id not in made]
     assert len(calls) == answer["llm_requests"]
     assert len(inline) == answer["inline_progress_agents"]
-    assert len(trace.calls) - len(calls) == PROGRESS_CALLS.get(name, answer["inline_progress_llm_requests"])
+    assert len(trace.calls) - len(calls) - len(made) == PROGRESS_CALLS.get(name, answer["inline_progress_llm_requests"])
     assert len(trace.threads) - len(inline) - 1 == (answer["sidechain_roots"] if not is_agent(name) else 0)
     assert sorted(c.usage.prompt or 0 for c in calls) == sorted(answer["prompts"])
     assert trace.calls_of(0)[0].usage.prompt == answer["first_prompt_tokens"]
@@ -101,7 +108,7 @@ def test_counts_equal_the_answer(name: str, recorded: Path, answers: dict[str, d
     assert sum(r.end_s is not None for r in trace.tool_runs if r.call in own) == answer["tool_results"]
     assert set(trace.header.models) >= set(answer["models"])
     assert trace.header.agent_version in answer["versions"]
-    assert sum(c.kind == "compaction" for c in trace.calls) == ("acompact" in name)
+    assert sum(c.kind == "compaction" for c in trace.calls) - len(made) == ("acompact" in name)
 
 
 def is_agent(name: str) -> bool:
@@ -202,7 +209,7 @@ def test_a_folder_brings_every_session_once(recorded: Path) -> None:
     result = import_path(recorded / "claude-code")
     # 13 files with calls, two of which are earlier states of others
     assert len(result.traces) == 11
-    assert sum(len(t.calls) for t in result.traces) == 758 - 132 - 19
+    assert sum(len(t.calls) for t in result.traces) == 758 - 132 - 19 + 1  # and a rebuilt one
     # the two warm-up agents of the flat layout were started by the client, not by a call
     assert [f for t in result.traces for f in faults(t)] == [f"thread {n} is started by no call" for n in (1, 2)]
     fronts = [t.blocks[t.messages[t.calls[0].append[0]].blocks[0]].digest for t in result.traces]
@@ -213,3 +220,38 @@ def test_the_largest_file_is_read_in_a_second(recorded: Path) -> None:
     began = time.perf_counter()
     alone(recorded / f"{SPOTTER}.jsonl")
     assert time.perf_counter() - began < 1.0
+
+
+def test_a_compaction_that_left_no_request_is_rebuilt(recorded: Path) -> None:
+    result = import_path(recorded / "claude-code" / "entire-2.0.76-compact.jsonl")
+    (trace,) = result.traces
+    (problem,) = result.problems
+    assert problem.line == 31
+    assert "rebuilt after 155250 tokens of history" in problem.reason
+    (call,) = (c for c in trace.calls if c.kind == "compaction")
+    assert 155_250 < (call.usage.prompt or 0) < 158_500
+    assert (call.usage.prompt or 0) == max(c.usage.prompt or 0 for c in trace.calls)
+    assert 2_200 < (call.usage.completion or 0) < 3_200
+    assert (call.end_s or 0) - (call.start_s or 0) == pytest.approx(61.0, abs=0.01)
+    assert call.marks["prompt"] == call.marks["completion"] == "estimated"
+    assert [(w.cause, w.seconds) for w in trace.waits if w.before == call.id] == [("tool", pytest.approx(0.069))]
+    assert [(w.cause, w.seconds) for w in trace.waits if w.before == call.id + 1] == [("client", pytest.approx(0.003))]
+
+
+def test_a_compaction_with_a_request_of_its_own_is_not_rebuilt(recorded: Path) -> None:
+    result = import_path(recorded / "claude-code" / "spotter" / "258c7280-ae70-4798-800f-63464d01a85d.jsonl")
+    assert [rebuilt(t) for t in result.traces] == [set()]
+    assert not any("rebuilt" in p.reason for p in result.problems)
+
+
+def test_a_tool_behind_a_sub_agent_counts_from_its_end(recorded: Path) -> None:
+    (trace,) = import_path(recorded / "claude-code" / "viewer-5c0375b4.jsonl").traces
+    first = next(c for c in trace.calls if c.joins)
+    waits = [(w.cause, w.seconds, w.tools) for w in trace.waits if w.before == first.id]
+    assert waits == [
+        ("tool", pytest.approx(0.037), ("Task",)),
+        ("subagent", pytest.approx(21.2, abs=0.05), ()),
+        ("tool", pytest.approx(0.018), ("TodoWrite",)),
+    ]
+    run = next(r for r in trace.tool_runs if r.call == trace.threads[1].spawn_call and r.name == "TodoWrite")
+    assert (run.end_s or 0) - (run.start_s or 0) == pytest.approx(0.018)
