@@ -1,8 +1,9 @@
 """Where a request belongs: its session, its thread, and the call it goes on from.
 
 In this order: ids on the wire; the tool calls whose results it brings; the longest earlier prompt that it extends; an
-earlier answer that it repeats; the tool call whose text stands in its first message (then it is a sub-agent's first).
-A request of none of these begins a session. Connections say nothing: some clients open one for each request.
+earlier answer that it repeats; the longest prompt of a failed call that it extends; the tool call whose text stands in
+its first message (then it is a sub-agent's first). A request of none of these begins a session. Connections say
+nothing: some clients open one for each request.
 """
 
 from typing import NamedTuple
@@ -69,6 +70,7 @@ class Correlator:
             failed.thread.running[failed.id] = failed
             return Place(failed, retry=True)
         found = self._explicit(session, key, hints, request) or self._follow(session, pool, request, hashes)
+        found = found or _by_failed(session, pool, key or MAIN, hashes)
         if found is None:
             found = self._beginning(session, pool, request, hints, t)
         session, thread = found
@@ -137,6 +139,9 @@ class Correlator:
         """A call that may be tried again with the same body."""
         turn.thread.running.pop(turn.id, None)
         turn.session.pool.failed[key, turn.tip] = turn
+        turn.session.pool.forget_old()
+        if turn.kind != "auxiliary" and turn.end is not None:
+            turn.thread.failed.append((turn.start, turn.end))
 
     def _named(self, hints: Hints, t: int) -> Session | None:
         """The session that the wire names: a sub-agent's own session id leads to its parent's."""
@@ -254,6 +259,15 @@ def _by_prompt(pool: Pool, hashes: list[bytes]) -> Turn | None:
         if tip in pool.tips:
             return pool.tips[tip]
     return None
+
+
+def _by_failed(session: Session | None, pool: Pool, key: str, hashes: list[bytes]) -> _Found | None:
+    """The thread of the call that failed with the longest prompt that is a true beginning of this one."""
+    held = (pool.failed.get((key, tip)) for tip in reversed(hashes[:-1]))
+    before = next((turn for turn in held if turn is not None), None)
+    if before is None or (session is not None and before.session is not session):
+        return None
+    return _Found(before.session, before.thread)
 
 
 def _by_output(pool: Pool, request: Request) -> Turn | None:

@@ -67,6 +67,8 @@ class Turn(Struct, eq=False):
     joins: tuple["Thread", ...] = ()
     human: bool = False
     """A person's words came with it."""
+    failed: tuple[tuple[int, int], ...] = ()
+    """Start and end (ns) of the thread's requests since `before` that failed and were not sent again as they were."""
 
 
 class Thread(Struct, eq=False):
@@ -87,6 +89,8 @@ class Thread(Struct, eq=False):
     """ns; start of the latest turn."""
     joined: bool = False
     written: bool = False
+    failed: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=KEPT_TURNS))
+    """Start and end of the requests that failed, the latest ones."""
 
     def add(self, turn: Turn) -> None:
         """A turn that ended. One that others are no longer built on keeps only what finds it again."""

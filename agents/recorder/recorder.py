@@ -73,6 +73,7 @@ class Recorder:
         self._live: dict[int, _Live] = {}
         self._files: dict[str, SessionFile] = {}
         self._written: set[str] = set()
+        self._note = ""
         self.calls = 0
 
     @property
@@ -95,6 +96,10 @@ class Recorder:
         """Go on with the sessions that the folder holds."""
         for session, path in restore(self._folder, self._correlator, (self._origin, self._wall)):
             self._files[session.id] = SessionFile(session, path)
+
+    def note(self, text: str) -> None:
+        """What each trace of this recording has to say of the server that it was made with."""
+        self._note = text
 
     def opened(self, told: Opened, body: bytes) -> None:
         headers = dict(told.headers)
@@ -169,6 +174,8 @@ class Recorder:
         for session in self._correlator.sessions.values():
             if session.shown:
                 self._screen.session_ended(session, now)
+        for name in self._written if self._note else ():
+            self._files[name].note(self._note)
 
     def _look_around(self) -> None:
         """A request may be the client's reaction to an answer whose last bytes are still on their way."""
@@ -191,7 +198,7 @@ class Recorder:
         file = self._files.get(session.id)
         if file is None:
             started = self._wall + (session.started - self._origin) / 1e9
-            file = self._files[session.id] = SessionFile.begin(self._folder, session, self._source, started)
+            file = self._files[session.id] = SessionFile.begin(self._folder, session, self._source, started, self._note)
         return file
 
 

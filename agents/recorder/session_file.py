@@ -10,7 +10,7 @@ from windtunnel.agents.recorder.asked import Answer, Request
 from windtunnel.agents.recorder.book import Entry
 from windtunnel.agents.recorder.model import Session, Thread, Turn
 from windtunnel.agents.recorder.waits import NS, tool_runs, waits
-from windtunnel.traces.format import TraceWriter
+from windtunnel.traces.format import TraceWriter, read_trace, write_trace
 from windtunnel.traces.importers.pieces import title_of
 from windtunnel.traces.model import Call, Header, Mark, Usage
 from windtunnel.traces.model import Thread as ThreadLine
@@ -25,11 +25,13 @@ class SessionFile:
     def __init__(self, session: Session, path: Path) -> None:
         self.session = session
         self._path = path
+        self._note = ""
 
     @classmethod
-    def begin(cls, folder: Path, session: Session, source: str, started_at: float) -> Self:
-        """Write the header; `started_at` is the Unix time of the session's first request, s."""
+    def begin(cls, folder: Path, session: Session, source: str, started_at: float, note: str = "") -> Self:
+        """Write the header; `started_at` is the Unix time of the session's first request, s. `note`: one for it."""
         file = cls(session, _free(folder, file_stem(session.id)))
+        file._note = note
         header = Header(
             id=session.id,
             agent=session.client or "unknown",
@@ -38,11 +40,21 @@ class SessionFile:
             source=source,
             started_at=round(started_at, 6),
             title=title_of(session.title or (session.texts[-1] if session.texts else "")),
-            notes=(f"{TAG_NOTE}{session.tag}",) if session.tag else (),
+            notes=(*((f"{TAG_NOTE}{session.tag}",) if session.tag else ()), *((note,) if note else ())),
         )
         with TraceWriter(file._path) as writer:
             writer.write(header)
         return file
+
+    def note(self, text: str) -> None:
+        """Add to the header of a file that was begun before it was known, or by an earlier recording."""
+        if text == self._note:
+            return
+        self._note = text
+        traces = read_trace(self._path).traces
+        if len(traces) == 1 and text not in traces[0].header.notes:
+            header = replace(traces[0].header, notes=(*traces[0].header.notes, text))
+            write_trace(replace(traces[0], header=header), self._path)
 
     def add(self, turn: Turn, request: Request, answer: Answer, *, aborted: bool) -> Call:
         """Write a call that ended with all that it needs; also notes in `turn` where its prompt stands."""

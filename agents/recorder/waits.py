@@ -2,9 +2,11 @@
 
 A proxy sees gaps. A gap in which only tools were asked for is theirs, the client's own few milliseconds and a person's
 approval included; while sub-agents ran whose result the next call brings, it is theirs until the last of them ended;
-a gap after a last word that ends with a person's prompt is the person's. The rest is the client's. Attempts that the
-server refused, and the pauses between them, belong to none: the gap ends with the first attempt. A tool that ran alone
-and whose result says how long it took (Codex: `Wall time: 0.3672 seconds`) gets that much, the client the rest.
+a gap after a last word that ends with a person's prompt is the person's, and so is one of tools that ask a person. The
+rest is the client's. Attempts that failed (refused, or broken off half way), and the pauses between them, belong to
+none: the gap ends with the first attempt. Where a person gave up on an attempt and typed something else, only the
+attempt itself is left out. A tool that ran alone and whose result says how long it took (Codex: `Wall time: 0.3672
+seconds`) gets that much, the client the rest.
 """
 
 import re
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from windtunnel.agents.recorder.asked import Request
 from windtunnel.agents.recorder.model import Session, Thread, Turn
 from windtunnel.agents.recorder.texts import since_answer, typed, visible
+from windtunnel.traces.asking import asks_person
 from windtunnel.traces.model import Mark, ToolRun, Wait
 
 NS = 1e9
@@ -40,6 +43,9 @@ def look_back(turn: Turn, request: Request) -> None:
     if len(turn.answers) == 1:
         turn.stated_s = next((stated(visible(d)) for d in new if d.tool_call_id == turn.answers[0]), None)
     turn.human = not turn.answers and any(typed(d) for d in new)
+    since = turn.before.end if turn.before is not None else None
+    if turn.kind != "auxiliary" and since is not None:
+        turn.failed = tuple(span for span in turn.thread.failed if span[0] >= since)
 
 
 def stated(result: str) -> float | None:
@@ -68,7 +74,8 @@ def waits(turn: Turn) -> Iterator[Wait]:
     if before is None or before.end is None or turn.kind == "auxiliary":
         return
     mark: Mark = "derived"
-    begin, end = before.end, max(before.end, turn.asked_at)
+    begin = before.end
+    end = max(begin, _asked(turn))
     spawned = {c.tool_call_id for c in turn.joins}
     own = tuple(dict.fromkeys(before.tools[i] for i in turn.answers if i not in spawned))
     waited_for = any(i in spawned for i in turn.answers) or not own
@@ -79,8 +86,11 @@ def waits(turn: Turn) -> Iterator[Wait]:
     in_tools = end - until if own else 0
     if own and turn.stated_s is not None and not turn.joins:
         in_tools = min(in_tools, round(turn.stated_s * NS))
-    if own:
-        yield Wait(turn.id, "tool", _s(in_tools), own, mark)
+    working = tuple(name for name in own if not asks_person(name, in_tools / NS))
+    if working:
+        yield Wait(turn.id, "tool", _s(in_tools), working, mark)
+    elif own:
+        yield Wait(turn.id, "human", _s(in_tools), (), mark)
     if turn.joins:
         yield Wait(turn.id, "subagent", _s(until - begin), (), mark)
     rest = end - until - in_tools
@@ -89,6 +99,15 @@ def waits(turn: Turn) -> Iterator[Wait]:
         rest = 0
     if rest >= SHORTEST_WAIT_S * NS:
         yield Wait(turn.id, "client", _s(rest), (), mark)
+
+
+def _asked(turn: Turn) -> int:
+    """When the gap before a call is over (ns)."""
+    if not turn.failed:
+        return turn.asked_at
+    if turn.human:
+        return turn.asked_at - sum(end - start for start, end in turn.failed)
+    return min(start for start, _ in turn.failed)
 
 
 def tool_runs(turn: Turn, session: Session, since: int) -> Iterator[ToolRun]:
@@ -103,13 +122,13 @@ def tool_runs(turn: Turn, session: Session, since: int) -> Iterator[ToolRun]:
     alone = sum(i not in children for i in turn.answers) <= 1
     for tool in turn.answers:
         child = children.get(tool)
-        end: int | None = turn.asked_at
+        end: int | None = _asked(turn)
         if child in turn.joins and child is not None and child.last is not None:
             end = child.last.end
         elif not alone and child is None:
             end = None
         elif child is None and turn.stated_s is not None:
-            end = min(turn.asked_at, before.end + round(turn.stated_s * NS))
+            end = min(_asked(turn), before.end + round(turn.stated_s * NS))
         yield ToolRun(
             call=before.id,
             tool_call_id=tool,

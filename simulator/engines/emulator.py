@@ -1,7 +1,7 @@
 """The emulator speaks vLLM's routes and metric names; beside them it says that it is one, and of what hardware."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,11 +31,15 @@ class Emulator:
 
     async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
         resolved = await self._vllm.probe(session, base_url, model)
-        info = (await fetch(session, f"{root_of(base_url)}/server_info?config_format=json")).record()
-        emulation = info.get("emulator")
-        return msgspec.structs.replace(
-            resolved, name=self.name, emulated=True, emulation=emulation if isinstance(emulation, dict) else None
-        )
+        told = await emulation(session, base_url)
+        return msgspec.structs.replace(resolved, name=self.name, emulated=True, emulation=told)
 
     async def reset(self, session: "aiohttp.ClientSession", base_url: str) -> tuple[bool, str]:
         return await self._vllm.reset(session, base_url)
+
+
+async def emulation(session: "aiohttp.ClientSession", base_url: str) -> dict[str, Any] | None:
+    """What it says of itself, which every result of it is labelled with: GPU, model, how sure its times are."""
+    info = (await fetch(session, f"{root_of(base_url)}/server_info?config_format=json")).record()
+    told = info.get("emulator")
+    return told if isinstance(told, dict) else None

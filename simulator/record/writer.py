@@ -23,9 +23,11 @@ from windtunnel.agents.recorder.redact import Redactor
 from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, Opened
 from windtunnel.simulator.engines.base import detect, open_session
+from windtunnel.simulator.engines.emulator import Emulator, emulation
 from windtunnel.simulator.record.again import KIND, set_aside, undo
 from windtunnel.simulator.record.frames import Began, Begin, Broke, Done, End, Refused, ToWriter
 from windtunnel.simulator.results import full_disk
+from windtunnel.simulator.results.emulation import announced
 from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.run.loop import loop_factory
@@ -43,6 +45,8 @@ LEAVE_S = 5.0
 """The proxy closes the pipe once it has read the last word."""
 DETECT_S = 15.0
 """A server that was not there yet is asked again after so long."""
+LAST_S = 2.0
+"""And once more at the end, for no longer."""
 
 
 class _Sink:
@@ -89,8 +93,10 @@ class Recording:
         self._begin: Begin | None = None
         self._writer: RunWriter | None = None
         self._recorder: Recorder | None = None
-        self._engine: str | None = None
-        """The server's kind, once it has answered."""
+        self._engine: dict[str, Any] = {}
+        """What `engine` of `run.json` has of the server, once it has answered: its kind, and whether it is emulated."""
+        self._plain = False
+        """It has answered, and is of no kind that is known."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def serve(self) -> None:
@@ -115,6 +121,7 @@ class Recording:
             await asyncio.wait(self._tasks)
         if self._writer is None or self._recorder is None or self._sink is None:
             return
+        await self._ask_last()
         try:
             self._recorder.finish(perf_counter_ns())
         except (WindtunnelError, OSError):
@@ -288,11 +295,29 @@ class Recording:
             adapter = await detect(begin.upstream, session)
         except EngineError:
             return None
-        if not adapter.metric_names:
+        self._plain = not adapter.metric_names
+        if self._plain:
             return None
-        self._engine = adapter.name
+        engine: dict[str, Any] = {"name": adapter.name}
+        if adapter.name == Emulator.name:
+            engine |= {"emulated": True, "emulation": None}
+            with contextlib.suppress(EngineError):  # it went away meanwhile: that it is one is known
+                engine["emulation"] = await emulation(session, begin.upstream)
+            if self._recorder is not None:
+                self._recorder.note(announced(engine["emulation"]))
+        self._engine = engine
         writer.write_run(self._describe(begin))
         return Scraper(session, begin.upstream, adapter.metric_names, path=adapter.metrics_path)
+
+    async def _ask_last(self) -> None:
+        """A server that was asked for something may have come late, or the recording have been short."""
+        asked = self._recorder is not None and self._recorder.lanes
+        known = bool(self._engine) or self._plain
+        if known or not asked or self._begin is None or self._writer is None or self._broken is not None:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LAST_S), open_session() as session:
+                await self._find(self._begin, self._writer, session)
 
     def _describe(self, begin: Begin) -> dict[str, Any]:
         recorder = self._recorder
@@ -310,7 +335,7 @@ class Recording:
             "config": {"arrivals": "recorded"},
             "agents": 0 if recorder is None else recorder.lanes,
             "lengths_from": models,
-            "engine": {"name": self._engine, "model": models[0] if models else None},
+            "engine": {"name": None, **self._engine, "model": models[0] if models else None},
         }
 
 

@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from windtunnel.agents import events as ev
 from windtunnel.traces.model import Trace
 
@@ -207,6 +209,45 @@ def test_a_refused_attempt_leaves_no_trace_and_no_think_time(told: Any) -> None:
     assert waits(trace, 1) == [("tool", 0.1)]
     failures = [e.failure for e in told.sink.of(ev.CallEnd)]
     assert failures == ["http_503", None, "http_503", "http_503", None]
+
+
+@pytest.mark.parametrize("typed", [True, False])
+def test_a_stream_that_broke_off_is_nobodys_time(told: Any, typed: bool) -> None:
+    """Sent again as it was, the gap ends with the first attempt; where a person typed anew, only the attempt is out."""
+    answer = assistant("Done.")
+    n = told.ask(CHAT, chat(user("go on")), at=0)
+    told.answer(n, 100, *stream(answer))
+    n = told.ask(CHAT, chat(user("go on"), answer, user("half")), at=1100)
+    told.answer(n, 1600, *stream(assistant("I begin"))[:1], how="upstream_gone")
+    n = told.ask(CHAT, chat(user("go on"), answer, user("fixed" if typed else "half")), at=2100)
+    told.answer(n, 2200, *stream(assistant("Fine."), prompt=140))
+    (trace,) = told.finish()
+    assert [(c.id, c.start_s) for c in trace.calls if c.end_s == 2.2] == [(trace.calls[-1].id, 2.1)]
+    assert waits(trace, trace.calls[-1].id) == [("human", 1.5 if typed else 1.0)]
+
+
+def test_a_changed_request_after_one_that_failed(told: Any) -> None:
+    """Without a person the client tried again by itself: the tools were done when it first did."""
+    answer = assistant("Look.", call("t1", command="ls"))
+    n = told.ask(CHAT, chat(user("go on")), at=0)
+    told.answer(n, 100, *stream(answer))
+    n = told.ask(CHAT, chat(user("go on"), answer, result("t1", "a b c")), at=400)
+    told.answer(n, 900, b"", status=413, kind="application/json")
+    n = told.ask(CHAT, chat(user("go on"), answer, result("t1", "a")), at=1900)
+    told.answer(n, 2000, *stream(assistant("Fine."), prompt=140))
+    (trace,) = told.finish()
+    assert waits(trace, trace.calls[-1].id) == [("tool", 0.3)]
+    assert [r.end_s for r in trace.tool_runs] == [0.4]
+
+
+def test_a_person_who_is_asked_is_no_tool(told: Any) -> None:
+    answer = assistant("Which?", call("t1", "ask_user_question", question="red or blue"))
+    n = told.ask(CHAT, chat(user("go on")), at=0)
+    told.answer(n, 100, *stream(answer))
+    n = told.ask(CHAT, chat(user("go on"), answer, result("t1", "red")), at=9100)
+    told.answer(n, 9200, *stream(assistant("Fine."), prompt=140))
+    (trace,) = told.finish()
+    assert waits(trace, 1) == [("human", 9.0)]
 
 
 def test_an_aborted_call_is_kept_with_what_had_come(told: Any) -> None:
