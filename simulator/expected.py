@@ -9,10 +9,13 @@ from typing import Any
 from windtunnel.simulator.emulator.flags import Settings, parse
 from windtunnel.simulator.emulator.speculation import UNVERIFIED
 from windtunnel.simulator.emulator.steptime import StepTime
+from windtunnel.simulator.engines import levers
+from windtunnel.simulator.engines.levers import Kind, Lever
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.virtual import emulator_flags
 from windtunnel.traces.errors import WindtunnelError
 
+OFFLOAD = "--kv-offloading-size"
 WHOLE_BITS = 16
 """Of a weight that is not quantised."""
 LEAST = 0.01
@@ -59,6 +62,20 @@ def settings_with_weights(command: str, settings: Mapping[str, Any]) -> dict[str
     own = min(model.weight_bits, model.expert_bits if model.experts else model.weight_bits)
     known = {} if own >= WHOLE_BITS else {"model_config.quantization": f"the checkpoint's {own:g} bits"}
     return known | {name: value for name, value in settings.items() if value is not None}
+
+
+def left(engine: str, kind: Kind, command: str, settings: Mapping[str, Any]) -> list[Lever]:
+    """Levers that are not pulled yet, best first, and that the emulator of `command` can be moved by.
+
+    No offload is named where it is not modelled, or where the GPU's memory is the host's too.
+    """
+    found = levers.left(engine, kind, command, settings_with_weights(command, settings))
+    try:
+        environ, words = emulator_flags(command)
+        able = parse(words, environ).can_offload
+    except WindtunnelError:
+        return found
+    return [lever for lever in found if able or lever.flag != OFFLOAD]
 
 
 def _room(settings: Settings) -> tuple[int, int]:

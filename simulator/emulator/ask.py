@@ -12,6 +12,8 @@ from windtunnel.simulator.emulator.flags import Settings
 from windtunnel.simulator.emulator.template import ChatError, Renderer
 from windtunnel.simulator.emulator.tokenizer import Vocabulary
 
+_NO_PROMPT = "Either prompt or prompt_embeds must be provided and non-empty."
+
 
 class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
     """An answer with an error: HTTP status, vLLM's error type, the parameter at fault."""
@@ -23,7 +25,7 @@ class Refusal(Exception):  # noqa: N818 - an answer, not a fault of ours
         status: int = 400,
         kind: str = "BadRequestError",
         param: str | None = None,
-        value: int | None = None,
+        value: object = None,
     ) -> None:
         """`value`: of the parameter; vLLM says both behind its sentence."""
         if value is not None:
@@ -39,6 +41,11 @@ def misshapen(error: msgspec.DecodeError) -> Refusal:
     field = re.search(r"missing required field `(\w+)`", str(error))
     where = f"body.{field[1]}" if field else "body"
     what = "Field required" if field else str(error)
+    return invalid(where, what)
+
+
+def invalid(where: str, what: str) -> Refusal:
+    """A body of the wrong form: answered by the server in front of the route, in the shape of the OpenAI routes."""
     return Refusal(f"1 validation error:\n  {where}: {what}", kind="Bad Request", param=where)
 
 
@@ -62,7 +69,19 @@ class Ask(Struct):
     priority: int = 0
     n: int | None = 1
     logprobs: bool | int | None = None
+    prompt_logprobs: int | None = None
     echo: bool | None = False
+    use_beam_search: bool = False
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | float | None = None
+    min_p: float | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
 
 
 class ChatAsk(Ask):
@@ -76,6 +95,7 @@ class ChatAsk(Ask):
     """Conversations have them in their template."""
     chat_template_kwargs: dict[str, Any] | None = None
     reasoning_effort: str | None = None
+    top_logprobs: int | None = None
 
 
 class CompletionAsk(Ask):
@@ -169,12 +189,14 @@ def rendered(ask: ChatAsk | TokenizeAsk, template: Renderer) -> Tokens:
 def completion_prompt(ask: CompletionAsk, tokenizer: Vocabulary) -> Tokens:
     """Token ids of a completions prompt: text, ids, or a list with one of these."""
     prompt = ask.prompt
+    if prompt == "":
+        raise Refusal(_NO_PROMPT, param="prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], (str, list)):
         prompt = prompt[0]
     if isinstance(prompt, str):
         return tokenizer.encode(prompt, special=ask.add_special_tokens)
     if not isinstance(prompt, list) or not prompt:
-        raise Refusal("Either prompt or prompt_embeds must be provided and non-empty.", param="prompt")
+        raise Refusal(_NO_PROMPT, param="prompt")
     try:
         ids = np.array(prompt, dtype=np.int64)
     except (ValueError, TypeError, OverflowError):
@@ -198,8 +220,6 @@ def output_limits(
             wanted, name = ask.max_completion_tokens, limit
     elif wanted is None:
         wanted = 16
-    if ask.n not in (None, 1) or ask.logprobs or ask.echo:
-        raise Refusal("The emulator does not model `n` above 1, `logprobs` or `echo`.")
     if ask.cache_salt is not None and not 0 < len(ask.cache_salt) <= 1024:
         raise Refusal("`cache_salt` must be a non-empty string of at most 1024 characters.", param="cache_salt")
     if wanted is not None and wanted > longest:
@@ -225,4 +245,6 @@ def output_limits(
         raise Refusal(
             f"min_tokens must be less than or equal to max_tokens={most}, got {ask.min_tokens}.", param="min_tokens"
         )
+    if not prompt_tokens:
+        raise Refusal("The decoder prompt cannot be empty")
     return most, ask.min_tokens

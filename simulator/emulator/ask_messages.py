@@ -11,7 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct
 
-from windtunnel.simulator.emulator.ask import ChatAsk, Refusal, StreamOptions
+from windtunnel.simulator.emulator.ask import ChatAsk, StreamOptions, invalid
 
 _BILLING = "x-anthropic-billing-header"
 _BLOCKS = {
@@ -51,6 +51,10 @@ class MessagesAsk(CountAsk, kw_only=True):
     max_tokens: int
     stream: bool | None = False
     cache_salt: str | None = None
+    stop_sequences: list[str] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | float | None = None
 
 
 def as_chat(ask: CountAsk, *, merges_system: bool) -> ChatAsk:
@@ -72,6 +76,8 @@ def as_chat(ask: CountAsk, *, merges_system: bool) -> ChatAsk:
         chat.max_completion_tokens = chat.max_tokens = ask.max_tokens
         chat.cache_salt = ask.cache_salt
         chat.stream = ask.stream
+        chat.stop = ask.stop_sequences
+        chat.temperature, chat.top_p, chat.top_k = ask.temperature, ask.top_p, ask.top_k
         chat.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
     return chat
 
@@ -90,11 +96,6 @@ def _check(ask: CountAsk) -> None:
     thinking = ask.thinking or {}
     if thinking.get("type") == "enabled" and thinking.get("budget_tokens", 0) >= ask.max_tokens:
         raise invalid("body", "thinking.budget_tokens must be less than max_tokens")
-
-
-def invalid(where: str, what: str) -> Refusal:
-    """A body of the wrong form: answered by the server in front of the route, in the shape of the OpenAI routes."""
-    return Refusal(f"1 validation error:\n  {where}: {what}", kind="Bad Request", param=where)
 
 
 def _messages(ask: CountAsk, *, merges_system: bool) -> Iterable[dict[str, Any]]:

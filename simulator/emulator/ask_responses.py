@@ -43,16 +43,23 @@ class ResponsesAsk(Struct):
     prompt: dict[str, Any] | None = None
     temperature: float | None = None
     top_p: float | None = None
+    top_k: int | float | None = None
+    min_p: float | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     service_tier: str = "auto"
     truncation: str | None = "disabled"
     max_tool_calls: int | None = None
     user: str | None = None
+    include: list[str] | None = None
     cache_salt: str | None = None
     seed: int | None = None
     priority: int = 0
     ignore_eos: bool = False
+    repetition_penalty: float | None = None
+    stop: str | list[str] | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool = False
     chat_template_kwargs: dict[str, Any] | None = None
 
 
@@ -92,6 +99,8 @@ def check(ask: ResponsesAsk, *, stores: bool) -> None:
         )
     if ask.background:
         raise Refusal("The emulator does not model the background mode.", param="background")
+    if "message.output_text.logprobs" in (ask.include or ()):
+        raise Refusal("The emulator does not model `logprobs`.", param="include")
     if ask.previous_input_messages and ask.previous_response_id:
         raise Refusal(
             "Only one of `previous_input_messages` and `previous_response_id` can be set.",
@@ -122,6 +131,16 @@ def as_chat(ask: ResponsesAsk, before: list[Item]) -> ChatAsk:
         cache_salt=ask.cache_salt,
         seed=ask.seed,
         priority=ask.priority,
+        stop=ask.stop or None,
+        stop_token_ids=ask.stop_token_ids,
+        include_stop_str_in_output=ask.include_stop_str_in_output,
+        temperature=ask.temperature,
+        top_p=ask.top_p,
+        top_k=ask.top_k,
+        min_p=ask.min_p,
+        presence_penalty=ask.presence_penalty,
+        frequency_penalty=ask.frequency_penalty,
+        repetition_penalty=ask.repetition_penalty,
         chat_template_kwargs=ask.chat_template_kwargs,
         reasoning_effort=effort,
         add_generation_prompt=not goes_on,

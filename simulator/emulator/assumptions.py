@@ -31,12 +31,14 @@ def _in_use(settings: Settings) -> set[str]:
     recurrent = model.recurrent is not None
     graphs = mode.graphs
     by_bus = mode.tensor_parallel > 1 and not settings.gpu.nvlink
-    uses_host = settings.limits.offload_blocks > 0 or by_bus
+    offloads = settings.limits.offload_blocks > 0
+    uses_host = (offloads and not settings.gpu.shared) or by_bus
     held = {
         "always": True,
         "memory": True,
         "experts": model.experts > 0,
-        "unpacked": settings.gpu.unpacks(model.expert_bits if model.experts else model.weight_bits, model.compute_bits),
+        "unpacked": settings.unpacks and model.experts > 0,
+        "unpacked_dense": settings.unpacks and not model.experts,
         "eager": mode.eager or graphs is None or graphs.mode in ("NONE", "FULL_DECODE_ONLY"),
         "piecewise": graphs is not None and graphs.mode in ("PIECEWISE", "FULL_AND_PIECEWISE"),
         "threads": mode.threads > 1,
@@ -49,6 +51,7 @@ def _in_use(settings: Settings) -> set[str]:
         "triton": recurrent and mode.mamba_backend == "triton",
         "flashinfer": recurrent and mode.mamba_backend == "flashinfer",
         "rounding": recurrent and mode.stochastic_rounding,
+        "shared": offloads and settings.gpu.shared,
         "pcie_4": uses_host and settings.gpu.pcie <= 4,
         "pcie_5": uses_host and settings.gpu.pcie > 4,
     }

@@ -22,10 +22,14 @@ NULL_BLOCK = 0
 _MIX = np.random.Generator(np.random.Philox(key=0x5EED)).integers(1, 2**63, size=65_536, dtype=np.uint64) | np.uint64(1)
 
 
+_UNSALTED = 0xB5AD4ECEDA1CE2B
+"""No salt gives it (those are of 56 bits). With 0 for a parent all blocks of token 0 would have one hash."""
+
+
 def salt_seed(salt: str | None) -> int:
     """The parent of a first block's hash: requests with different salts share no block."""
     if salt is None:
-        return 0
+        return _UNSALTED
     return int.from_bytes(blake2b(salt.encode("utf-8", "surrogatepass"), digest_size=7).digest(), "big") + 1
 
 

@@ -31,6 +31,7 @@ class Constants(Struct, frozen=True, forbid_unknown_fields=True):
 
     skew: float
     unpacked: float
+    unpacked_dense: float
     eager_layer_us: float
     piecewise_layer_us: float
     cpu_step_ms: float
@@ -49,6 +50,7 @@ class Constants(Struct, frozen=True, forbid_unknown_fields=True):
     rounding_factor: float
     offload_gb_s: float
     pcie_4_gb_s: float
+    shared_copy_share: float
     runtime_gib: float
     activation_widths: float
 

@@ -40,6 +40,8 @@ class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
     """GPUs of this kind in one machine are joined by it, or by a link of its kind; else they exchange over PCIe."""
     pcie: int = 5
     """Generation of the slot's bus to host memory, 16 lanes of it."""
+    shared: bool = False
+    """Its memory is the CPU's too, and there is no other."""
     reached: Reached = Reached()
 
     @property

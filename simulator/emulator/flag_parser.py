@@ -5,7 +5,7 @@ import json
 from typing import Any, NoReturn
 
 from windtunnel.simulator.emulator import facts
-from windtunnel.simulator.emulator.model import QUANTISED
+from windtunnel.simulator.emulator.quantization import QUANTISED
 from windtunnel.traces.errors import UsageError
 
 AUTO = -1
@@ -50,7 +50,7 @@ def parser() -> Parser:
     serving.add_argument("--seed", type=int, default=0)
 
     memory = p.add_argument_group("vLLM: memory and KV cache")
-    memory.add_argument("--quantization", "-q", help=", ".join(QUANTISED))
+    memory.add_argument("--quantization", "-q", type=str.lower, help=", ".join(QUANTISED))
     memory.add_argument("--gpu-memory-utilization", "--device-memory-utilization", type=float, default=0.92)
     memory.add_argument("--kv-cache-memory-bytes", type=length)
     memory.add_argument("--num-gpu-blocks-override", type=int)

@@ -1,6 +1,10 @@
-"""What vLLM itself refuses: values out of range and combinations that do not work, in its words."""
+"""What vLLM itself refuses: values out of range and combinations that do not work, in its words.
+
+And which values of modelled flags are not modelled.
+"""
 
 import argparse
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -28,6 +32,8 @@ _LEAST = {
     "port": 0,
     "long_prefill_token_threshold": 0,
 }
+_KERNEL_BLOCK = 16
+_COMPILED = ("mode", "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
 
 
 def ranges(known: argparse.Namespace) -> None:
@@ -65,6 +71,18 @@ def parallel(known: argparse.Namespace, model: Model) -> None:
             f"--data-parallel-size {known.data_parallel_size} is not modelled, as one engine is emulated: start one "
             "emulator a replica."
         )
+
+
+def blocks(known: argparse.Namespace, gpu: Gpu, model: Model) -> None:
+    """Sizes of a block that no attention backend takes: but for latent attention on AMD all want multiples of 16."""
+    size = known.block_size
+    if size is None or size % _KERNEL_BLOCK == 0 or (model.latent and gpu.capability < 1):
+        return
+    platform = "cuda" if gpu.capability >= 1 else "this GPU"
+    raise UsageError(
+        f"No valid attention backend found for {platform} with block_size={size}, which is no multiple of "
+        f"{_KERNEL_BLOCK}: set --block-size {max(_KERNEL_BLOCK, size // _KERNEL_BLOCK * _KERNEL_BLOCK)}."
+    )
 
 
 def batch(known: argparse.Namespace, tokens: int, seqs: int, longest: int) -> None:
@@ -141,3 +159,19 @@ def graph_mode(known: argparse.Namespace) -> str:
         # Pieces are cut by vLLM's own compilation.
         return {"FULL_AND_PIECEWISE": "FULL_DECODE_ONLY", "PIECEWISE": "NONE"}.get(mode, mode)
     return mode
+
+
+def unmodelled(known: argparse.Namespace, offloads: bool) -> list[str]:
+    """Modelled flags whose value is not modelled."""
+    config = known.compilation_config
+    unused = [f"--compilation-config.{key} {json.dumps(config[key])}" for key in config if key not in _COMPILED]
+    if not known.enable_chunked_prefill:
+        unused.append("--no-enable-chunked-prefill")
+    unused += unspread(known)
+    if known.kv_offloading_size and not offloads:
+        unused.append(f"--kv-offloading-size {known.kv_offloading_size:g}")
+    return unused
+
+
+def unspread(known: argparse.Namespace) -> list[str]:
+    return [f"--pipeline-parallel-size {known.pipeline_parallel_size}"] if known.pipeline_parallel_size > 1 else []

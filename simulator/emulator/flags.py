@@ -4,7 +4,6 @@ A flag of `vllm serve` that is not modelled is accepted and named in one warning
 """
 
 import argparse
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -62,6 +61,8 @@ class Settings(Struct, frozen=True):
     exit_with_parent: bool
     ignored: tuple[str, ...]
     """Real vLLM flags that were given and are not modelled, most with their values."""
+    idle: tuple[str, ...] = ()
+    """Flags that change nothing for this checkpoint, in vLLM neither."""
     tokenizer: str | None = None
     """Folder with a tokenizer and its chat template; None for the built-in ones."""
     tool_calls: float = 0.0
@@ -125,8 +126,25 @@ class Settings(Struct, frozen=True):
             NARROW_CACHE: narrow and self.reached.narrow_is_slower,
             f"the exchange between GPUs (assumed: {'NVLink' if self.gpu.nvlink else 'PCIe'})": self.joined_by_guess,
             f"a checkpoint in {self.quantization}, which this model's own is not": self.other_checkpoint,
+            "products of unpacked weights (assumed)": self._unpacks_by_guess,
         }
         return (*(name for name, source in rows.items() if _doubtful(source)), *(text for text in said if said[text]))
+
+    @property
+    def unpacks(self) -> bool:
+        """The GPU lacks the weights' format and unpacks them for each product."""
+        bits = self.model.expert_bits if self.model.experts else self.model.weight_bits
+        return self.gpu.unpacks(bits, self.model.compute_bits)
+
+    @property
+    def _unpacks_by_guess(self) -> bool:
+        fitted = self.profile.figures if self.profile else {}
+        return self.unpacks and not self.model.experts and "unpacked_dense" not in fitted
+
+    @property
+    def can_offload(self) -> bool:
+        """Whether --kv-offloading-size is modelled for this model, and the host has memory of its own."""
+        return not self.pool.groups and not self.gpu.shared
 
     @property
     def joined_by_guess(self) -> bool:
@@ -151,9 +169,10 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
     profile = load(Path(known.profile)) if known.profile else None
     gpu = _gpu(known.gpu, profile)
     name = known.model or known.model_tag or "gpt-oss-120b"
-    model = _model(known, name)
+    own, model = facts.model(name), _model(known, name)
     flag_rules.parallel(known, model)
     flag_rules.state(known, gpu)
+    flag_rules.blocks(known, gpu, model)
     tokens, seqs = _batch(known, gpu, model)
     wanted = flag_rules.speculative(known)
     drafted = speculation(wanted, model, known.tensor_parallel_size) if wanted is not None else None
@@ -168,8 +187,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         pool=pool,
         mode=mode,
         utilization=known.gpu_memory_utilization,
-        quantization=known.quantization,
-        other_checkpoint=facts.model(name).other_checkpoint(known.quantization),
+        quantization=own.held_in(known.quantization),
+        other_checkpoint=own.other_checkpoint(known.quantization),
         seed=known.seed,
         host=known.host,
         port=known.port,
@@ -178,7 +197,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
         auto_tools=known.enable_auto_tool_choice and known.tool_call_parser is not None,
         load_tracking=known.enable_server_load_tracking,
         exit_with_parent=known.exit_with_parent,
-        ignored=(*words.ignored, *_unused(known, pool)),
+        ignored=(*words.ignored, *flag_rules.unmodelled(known, _offloads(known, pool))),
+        idle=(f"--quantization {known.quantization}",) if own.keeps_from(known.quantization) else (),
         tokenizer=known.tokenizer,
         tool_calls=known.tool_calls,
         profile=profile,
@@ -305,13 +325,19 @@ def _pool(
     if blocks < 2 and wanted_bytes:
         raise memory.too_few_bytes(wanted_bytes, plan.block_bytes)
     if blocks < 2:
-        spread = [*ignored, *_unspread(known)]
+        spread = [*ignored, *flag_rules.unspread(known)]
         raise memory.no_room(gpu, model, mode.tensor_parallel, more=plan.blocks(available(1.0)) >= 2, ignored=spread)
     if blocks > _MOST_BLOCKS:
         raise UsageError(
             f"{gpu.name} with {model.name} has room for {blocks:,} blocks of KV cache, and at most {_MOST_BLOCKS:,} "
             "are emulated: give --num-gpu-blocks-override with fewer."
         )
+    if known.kv_offloading_size:
+        share = None if known.num_gpu_blocks_override or wanted_bytes else known.gpu_memory_utilization
+        taken = (
+            share * gpu.memory_gib * GIB if share else gpu.memory_gib * GIB - available(1) + blocks * plan.block_bytes
+        )
+        memory.check_host(gpu, known.kv_offloading_size * GIB / mode.tensor_parallel, taken, share)
     return pool_of(
         plan,
         blocks,
@@ -358,32 +384,13 @@ def _limits(
         groups=pool.groups,
         prefix_cache_retention_interval=known.prefix_cache_retention_interval,
         offload_blocks=int(host // (pool.layout.block_bytes * known.tensor_parallel_size)),
-        offload_block_s=pool.layout.block_bytes / (figures.host_gb_s(gpu.pcie) * 1e9),
+        offload_block_s=pool.layout.block_bytes / (memory.host_gb_s(gpu, figures) * 1e9),
     )
 
 
 def _offloads(known: argparse.Namespace, pool: Pool) -> bool:
     """Whether the offload that is asked for is modelled: vLLM's own, for layers that share one table of blocks."""
     return known.kv_offloading_backend == "native" and not pool.groups
-
-
-def _unused(known: argparse.Namespace, pool: Pool) -> list[str]:
-    """Modelled flags whose value is not modelled."""
-    config = known.compilation_config
-    unused = [f"--compilation-config.{key} {json.dumps(config[key])}" for key in config if key not in _COMPILED]
-    if not known.enable_chunked_prefill:
-        unused.append("--no-enable-chunked-prefill")
-    unused += _unspread(known)
-    if known.kv_offloading_size and not _offloads(known, pool):
-        unused.append(f"--kv-offloading-size {known.kv_offloading_size:g}")
-    return unused
-
-
-def _unspread(known: argparse.Namespace) -> list[str]:
-    return [f"--pipeline-parallel-size {known.pipeline_parallel_size}"] if known.pipeline_parallel_size > 1 else []
-
-
-_COMPILED = ("mode", "cudagraph_mode", "cudagraph_capture_sizes", "max_cudagraph_capture_size")
 
 
 def _doubtful(source: str) -> bool:

@@ -55,6 +55,25 @@ def no_room(gpu: Gpu, model: Model, tensor_parallel: int, *, more: bool, ignored
     )
 
 
+def check_host(gpu: Gpu, offload: float, taken: float, share: float | None) -> None:
+    """EngineError where CPU and GPU have one memory and it does not hold a host tier beside what the engine takes.
+
+    All in bytes; `share`: the --gpu-memory-utilization that `taken` comes from, if it does.
+    """
+    if not gpu.shared or taken + offload <= gpu.memory_gib * GIB:
+        return
+    by = "the engine takes" if share is None else f"--gpu-memory-utilization {share:g} takes"
+    raise EngineError(
+        f"{offload / GIB:g} GiB of --kv-offloading-size do not fit: {gpu.name} has one memory of {gpu.memory_gib:.1f} "
+        f"GiB for CPU and GPU, of which {by} {taken / GIB:.1f}; leave --kv-offloading-size out, or lower one of them."
+    )
+
+
+def host_gb_s(gpu: Gpu, known: Constants) -> float:
+    """GB/s between the KV cache and a host tier."""
+    return gpu.tbps * 1e3 * known.shared_copy_share if gpu.shared else known.host_gb_s(gpu.pcie)
+
+
 def too_few_bytes(given: int, block_bytes: int) -> EngineError:
     return EngineError(
         f"No available memory for the cache blocks: --kv-cache-memory-bytes of {given:,} is less than two of "

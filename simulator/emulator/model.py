@@ -8,6 +8,8 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from windtunnel.simulator.emulator import quantization
+from windtunnel.simulator.emulator.quantization import EXPERTS_ONLY, ONLINE, QUANTISED, UNMODELLED
 from windtunnel.traces.errors import UsageError
 
 STATE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
@@ -82,6 +84,8 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """Format of the products; narrow weights with 16-bit activations are computed in 16 bit."""
     kv_dtype: str = "auto"
     """What `--kv-cache-dtype auto` means for this checkpoint."""
+    checkpoint: str = ""
+    """vLLM's name for the format that the published weights are in; empty for 16 bit."""
     window: int = 0
     """Sliding window, tokens; 0 without windowed layers."""
     window_layers: int = 0
@@ -139,13 +143,17 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
         return 1 if self.latent else min(tensor_parallel, self.kv_heads)
 
     def quantised(self, method: str | None) -> "Model":
-        """The same model with its weights in what `--quantization` names."""
+        """The same model with its weights in what `--quantization` names; UsageError where vLLM refuses that."""
         if method is None:
             return self
-        if method not in QUANTISED:
+        if method not in QUANTISED and not (self.checkpoint and method in UNMODELLED):
             raise UsageError(f"--quantization {method} is not modelled: use one of {', '.join(QUANTISED)}.")
+        if not quantization.converts(self.checkpoint, method, experts=self.experts > 0):
+            return self
         bits, compute = QUANTISED[method]
-        partly = method in _EXPERTS_ONLY and self.experts > 0
+        partly = method in EXPERTS_ONLY
+        if partly and not self.experts:
+            return self
         mtp = self.mtp and msgspec.structs.replace(self.mtp, bits=self.mtp.bits if partly else min(bits, self.mtp.bits))
         return msgspec.structs.replace(
             self,
@@ -155,46 +163,17 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
             compute_bits=min(compute, self.compute_bits),
         )
 
+    def keeps_from(self, method: str | None) -> bool:
+        """Whether `--quantization` names another format than this checkpoint's and changes nothing, as in vLLM."""
+        return quantization.idle(self.checkpoint, method, experts=self.experts > 0)
+
+    def held_in(self, method: str | None) -> str | None:
+        """What vLLM calls the format of the weights under `--quantization`; None for 16 bit."""
+        own = quantization.told(self.checkpoint)
+        if method is None or not quantization.converts(self.checkpoint, method, experts=self.experts > 0):
+            return own
+        return method
+
     def other_checkpoint(self, method: str | None) -> bool:
         """Whether `--quantization` names a format that this checkpoint is not in and that vLLM does not make of it."""
-        return method is not None and method not in _ONLINE and self.quantised(method) != self
-
-
-QUANTISED = {
-    "fp8": (8.0, 8.0),
-    "fp8_per_tensor": (8.0, 8.0),
-    "fp8_per_block": (8.0, 8.0),
-    "fp8_per_channel": (8.0, 8.0),
-    "fbgemm_fp8": (8.0, 8.0),
-    "mxfp8": (8.25, 8.0),
-    "modelopt": (8.0, 8.0),
-    "modelopt_mxfp8": (8.25, 8.0),
-    "compressed-tensors": (8.0, 8.0),
-    "modelopt_fp4": (4.5, 4.0),
-    "nvfp4": (4.5, 4.0),
-    "nvfp4_per_token": (4.5, 4.0),
-    "mxfp4": (4.25, 16.0),
-    "gpt_oss_mxfp4": (4.25, 16.0),
-    "awq": (4.5, 16.0),
-    "auto_awq": (4.5, 16.0),
-    "awq_marlin": (4.5, 16.0),
-    "gptq": (4.5, 16.0),
-    "auto_gptq": (4.5, 16.0),
-    "gptq_marlin": (4.5, 16.0),
-    "bitsandbytes": (4.5, 16.0),
-}
-"""Bits per weight with their scales, and of the format computed in."""
-_ONLINE = (
-    "fp8",
-    "fp8_per_tensor",
-    "fp8_per_block",
-    "fp8_per_channel",
-    "mxfp8",
-    "mxfp4",
-    "nvfp4_per_token",
-    "bitsandbytes",
-)
-"""What vLLM makes of a 16-bit checkpoint as it loads it (its pages on online quantization and bitsandbytes); all others
-are read from a checkpoint made so.
-"""
-_EXPERTS_ONLY = ("mxfp4", "gpt_oss_mxfp4")
+        return method is not None and method not in ONLINE and self.quantised(method) != self

@@ -106,6 +106,7 @@ def of_config(config: Config, name: str, *, source: str) -> Model:
         expert_bits=weights.experts,
         compute_bits=weights.compute,
         kv_dtype=weights.kv_dtype,
+        checkpoint=weights.checkpoint,
         window=_window(text) if windowed else 0,
         window_layers=windowed,
         recurrent=_recurrent(text, sum(kind.mixer in ("mamba", "delta") for kind in kinds)),

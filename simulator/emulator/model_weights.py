@@ -22,6 +22,8 @@ class Weights(Struct, frozen=True):
     compute: float = 16
     kv_dtype: str = "auto"
     mtp: float = 16
+    checkpoint: str = ""
+    """As vLLM names the format; empty for 16 bit."""
 
 
 def of(config: Config, text: Config) -> Weights:
@@ -31,7 +33,7 @@ def of(config: Config, text: Config) -> Weights:
         return Weights()
     if not isinstance(quantised, dict):
         raise TypeError("quantization_config is no object")
-    weights = _body(quantised)
+    weights = msgspec.structs.replace(_body(quantised), checkpoint=_name(quantised, config))
     kept = any("mtp" in str(name) for key in _KEPT for name in quantised.get(key) or ())
     return weights if kept else msgspec.structs.replace(weights, mtp=weights.dense)
 
@@ -40,8 +42,27 @@ _KEPT = ("ignore", "exclude_modules", "modules_to_not_convert", "ignored_layers"
 """Under which names methods list the modules that stay 16 bit."""
 
 
+def _name(quantised: Config, config: Config) -> str:
+    """What vLLM makes of `quant_method` by the rest of the file (each method's `override_quantization_method`)."""
+    method = _method(quantised)
+    if method in ("mxfp4", "gpt_oss_mxfp4"):
+        return "gpt_oss_mxfp4" if config.get("model_type") == "gpt_oss" else method
+    if not method.startswith("modelopt"):
+        return method
+    algorithm = _algorithm(quantised.get("quantization", quantised))
+    return {"FP8": "modelopt", "MIXED_PRECISION": "modelopt_mixed"}.get(algorithm, "modelopt_fp4")
+
+
+def _method(quantised: Config) -> str:
+    return str(quantised.get("quant_method", "")).lower()
+
+
+def _algorithm(inner: Config) -> str:
+    return str(inner.get("quant_algo", "")).upper()
+
+
 def _body(quantised: Config) -> Weights:
-    method = str(quantised.get("quant_method", "")).lower()
+    method = _method(quantised)
     if method in ("fp8", "fbgemm_fp8"):
         return Weights(8, 8, 8)
     if method in ("mxfp4", "gpt_oss_mxfp4"):
@@ -59,7 +80,7 @@ def _body(quantised: Config) -> Weights:
 
 def _modelopt(quantised: Config) -> Weights:
     inner = quantised.get("quantization", quantised)
-    algorithm = str(inner.get("quant_algo", "")).upper()
+    algorithm = _algorithm(inner)
     cache = inner.get("kv_cache_quant_algo") or _cache_scheme(inner)
     kv_dtype = "fp8" if cache and "8" in str(cache) else "auto"
     ignored = inner.get("ignore") or inner.get("exclude_modules") or ()

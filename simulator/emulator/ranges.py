@@ -56,6 +56,7 @@ REACHED: Mapping[str, Range] = {
 FIGURES: Mapping[str, Range] = {
     "skew": Range(0.01, 1),
     "unpacked": _SHARE,
+    "unpacked_dense": _SHARE,
     "eager_layer_us": _US,
     "piecewise_layer_us": _US,
     "cpu_step_ms": _MS,
@@ -74,6 +75,7 @@ FIGURES: Mapping[str, Range] = {
     "rounding_factor": Range(0.001, 1000),
     "offload_gb_s": _GB_S,
     "pcie_4_gb_s": _GB_S,
+    "shared_copy_share": _SHARE,
     "runtime_gib": Range(0, 1e4),
     "activation_widths": Range(0, 1e4),
 }

@@ -23,6 +23,7 @@ from windtunnel.simulator.emulator.flags import Settings
 from windtunnel.simulator.emulator.routes_generate import Generator, answer, chat_ident, error_body
 from windtunnel.simulator.emulator.routes_messages import Messages
 from windtunnel.simulator.emulator.routes_responses import Responses
+from windtunnel.simulator.emulator.routes_scale_out import add_scale_out
 from windtunnel.simulator.emulator.routes_state import State
 from windtunnel.simulator.emulator.template import Renderer, Template
 from windtunnel.simulator.emulator.tokenizer import Vocabulary
@@ -59,6 +60,7 @@ class Server:
         app.router.add_post("/detokenize", self.detokenize)
         self._messages.add(app.router)
         self._responses.add(app.router)
+        add_scale_out(app.router, self._settings)
         self._state.add(app.router)
         return app
 
@@ -91,7 +93,14 @@ class Server:
             return await self._whole(begun, style, model)
         shown = begun.prompt.tolist() if style.token_ids else None
         wire = ChatWire(
-            style, self._generator.pieces, begun.request.key, begun.created, model, prompt=shown, call=begun.call
+            style,
+            self._generator.pieces.said(begun),
+            begun.request.key,
+            begun.created,
+            model,
+            prompt=shown,
+            call=begun.call,
+            stop_reason=begun.stop_reason,
         )
         return await self._generator.stream(http, begun, wire)
 
@@ -100,7 +109,8 @@ class Server:
         request, call = begun.request, begun.call
         ids = request.output
         prompt_ids = begun.prompt.tolist() if style.token_ids else None
-        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish, "stop_reason": None}
+        choice: dict[str, Any] = {"index": 0, "logprobs": None, "finish_reason": finish}
+        choice["stop_reason"] = begun.stop_reason
         choice["token_ids"] = ids if style.token_ids else None
         body: dict[str, Any] = {"id": request.key, "created": begun.created, "model": model, "choices": [choice]}
         if style.chat:

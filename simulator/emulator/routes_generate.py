@@ -11,6 +11,7 @@ from aiohttp import web
 
 from windtunnel.simulator.emulator.acceptance import acceptance_of
 from windtunnel.simulator.emulator.ask import Ask, ChatAsk, chat_prompt, output_limits
+from windtunnel.simulator.emulator.ask_sampling import check_sampling
 from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.engine import Engine
 from windtunnel.simulator.emulator.flags import Settings
@@ -18,6 +19,7 @@ from windtunnel.simulator.emulator.request import FinishReason, Request
 from windtunnel.simulator.emulator.scheduler import Output
 from windtunnel.simulator.emulator.script import Inventory, Words
 from windtunnel.simulator.emulator.script_calls import CallScript, drawn
+from windtunnel.simulator.emulator.script_stops import Stops, ended, stops_of
 from windtunnel.simulator.emulator.template import Renderer
 from windtunnel.simulator.emulator.tokenizer import Vocabulary
 from windtunnel.simulator.emulator.wire import Begun, Pieces, Wire
@@ -43,29 +45,39 @@ class Generator:
         return self.begin(ask, ident, chat_prompt(ask, self.settings, self.template), limit)
 
     def begin(self, ask: Ask, ident: str, prompt: Tokens, limit: str = "max_completion_tokens") -> Begun:
+        check_sampling(ask, self.tokenizer.bound)
         most, least = output_limits(ask, len(prompt), self.settings, limit)
         seed = self.settings.seed if ask.seed is None else ask.seed
-        call = self._call(ask, prompt, seed, least)
+        stops = stops_of(ask, least, self._inventory.stop)
+        call = self._call(ask, prompt, seed, least, stops)
         script = Words(prompt, seed, self._inventory, acceptance=self._acceptance) if call is None else call
+        ends = None if ask.ignore_eos else script.natural_length(least)
+        end = None
+        if stops is not None and call is None:
+            end = ended(script, most if ends is None else min(ends, most), self.pieces, stops)
+            if end is not None and end.reason is not None:
+                ends = end.tokens
         request = Request(
             ident,
             prompt,
             script,
             most,
             block_size=self.settings.limits.hash_block_size,
-            ends=None if ask.ignore_eos else script.natural_length(least),
+            ends=ends,
             salt=ask.cache_salt,
             priority=ask.priority,
             arrival=self.engine.now(),
         )
-        return Begun(request, prompt, int(time()), call)
+        return Begun(request, prompt, int(time()), call, end)
 
-    def _call(self, ask: Ask, prompt: Tokens, seed: int, least: int) -> CallScript | None:
+    def _call(self, ask: Ask, prompt: Tokens, seed: int, least: int, stops: Stops | None) -> CallScript | None:
         rate = self.settings.tool_calls
         if rate <= 0 or not isinstance(ask, ChatAsk) or ask.ignore_eos or ask.tool_choice == "none":
             return None
         call = drawn(prompt, seed, rate, ask.tools or (), self.tokenizer)
-        return None if call is None or len(call) < least else call
+        if call is None or len(call) < least or (stops is not None and stops.cut(call)):
+            return None
+        return call
 
     async def stream(self, http: web.Request, begun: Begun, wire: Wire) -> web.StreamResponse:
         request = begun.request
@@ -111,7 +123,7 @@ class Generator:
         finally:
             self.engine.abort(request)
             self._parsed(begun, "non_streaming")
-        return finish, self.tokenizer.decode(list(request.output))
+        return finish, self.tokenizer.decode(list(request.output)) if begun.end is None else begun.end.text
 
     def _parsed(self, begun: Begun, mode: str) -> None:
         """A vLLM with a tool parser counts its looks: at each token of a stream, at a whole answer once."""

@@ -61,7 +61,7 @@ class Responses:
             body = finished_body(blank, begun.request, _items(begun, text))
             self._keep(ask, before, body)
             return answer(body)
-        wire = ResponsesWire(generator.pieces, blank, call=begun.call)
+        wire = ResponsesWire(generator.pieces.said(begun), blank, call=begun.call)
         response = await generator.stream(http, begun, wire)
         self._keep(ask, before, finished_body(blank, begun.request, wire.items))
         return response

@@ -46,7 +46,8 @@ class CallScript:
         self.shown: list[str] = []
         self.opens = -1
         """The token with which the arguments begin: name and id are known then."""
-        text = before + arguments + after
+        self.text = text = before + arguments + after
+        """All that the model says for it."""
         for n, token in enumerate(ids):
             stop = at + len(tokenizer.piece(token).decode("utf-8", "replace"))
             self.shown.append(text[max(at, begin) : max(begin, min(stop, end))])

@@ -103,6 +103,8 @@ def _introduce(settings: Settings) -> None:
     _log("INFO", f"Emulating {model.name} on {settings.gpu.name}, {fit}, {bar}.{sources}")
     if settings.ignored:
         _log("WARNING", f"Accepted and not modelled: {', '.join(settings.ignored)}")
+    for flag in settings.idle:
+        _log("WARNING", f"{flag} changes nothing: the checkpoint is in {settings.quantization}, as in vLLM.")
     _log("INFO", f"Available KV cache memory: {settings.pool.bytes / (1 << 30):.2f} GiB")
     _log(
         "INFO",

@@ -66,7 +66,7 @@ class StepTime:
         self._experts = model.expert_bytes / read_experts
         self._untouched = _untouched(model.experts, model.experts_active, known)
         bits = model.expert_bits if model.experts else model.weight_bits
-        peak = gpu.tflops(bits, _compute_bits(gpu, model), known.unpacked)
+        peak = gpu.tflops(bits, _compute_bits(gpu, model), _unpacked(model.experts, known))
         mixed = (reached.hfe if model.experts else None) or reached.hf
         self._product = 2 * model.active * 1e9 / (peak * 1e12 * mixed * shards)
 
@@ -101,7 +101,7 @@ class StepTime:
             self._draft_dense = draft.dense_bytes / read
             self._draft_experts = draft.expert_bytes / read_experts
             self._draft_untouched = _untouched(draft.experts, draft.experts_active, known)
-            peak = gpu.tflops(draft.weight_bits, draft.compute_bits, known.unpacked)
+            peak = gpu.tflops(draft.weight_bits, draft.compute_bits, _unpacked(draft.experts, known))
             self._draft_product = 2 * draft.active * 1e9 / (peak * 1e12 * reached.hf * shards)
             self._draft_context = draft.kv_bytes * share / cache
 
@@ -172,6 +172,11 @@ def _compute_bits(gpu: Gpu, model: Model) -> float:
     """The format of the products: mixtures in MXFP4 get 8-bit activations on data-centre Blackwell."""
     mxfp4 = model.experts and model.expert_bits < 4.5
     return 8 if mxfp4 and gpu.data_centre_blackwell else model.compute_bits
+
+
+def _unpacked(experts: int, known: Constants) -> float:
+    """What unpacking leaves of the products: kernels for mixtures are others than those for dense layers."""
+    return known.unpacked if experts else known.unpacked_dense
 
 
 def _untouched(experts: int, active: int, known: Constants) -> float:

@@ -15,6 +15,7 @@ from windtunnel.simulator.emulator.blocks import Tokens
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Output
 from windtunnel.simulator.emulator.script_calls import CallScript
+from windtunnel.simulator.emulator.script_stops import End, Held
 from windtunnel.simulator.emulator.tokenizer import Vocabulary
 
 _json = msgspec.json.encode
@@ -43,6 +44,13 @@ class Begun(Struct, frozen=True):
     """Unix time, s."""
     call: CallScript | None
     """The tool call that the answer is; None for words."""
+    end: End | None = None
+    """Where stop strings or stop tokens shape the answer."""
+
+    @property
+    def stop_reason(self) -> str | int | None:
+        """The stop string or the stop token that the answer ends with."""
+        return None if self.end is None else self.end.reason
 
 
 class Style(Struct, frozen=True):
@@ -65,13 +73,24 @@ class Pieces:
     def __init__(self, tokenizer: Vocabulary) -> None:
         self._tokenizer = tokenizer
         self._seen: dict[int, bytes] = {}
+        self._texts: dict[int, str] = {}
 
     def __getitem__(self, token: int) -> bytes:
         seen = self._seen.get(token)
         if seen is None:
-            text = self._tokenizer.piece(token).decode("utf-8", "replace")
-            seen = self._seen[token] = _json(text)[1:-1]
+            seen = self._seen[token] = _json(self.text(token))[1:-1]
         return seen
+
+    def text(self, token: int) -> str:
+        """What one token adds to a text."""
+        text = self._texts.get(token)
+        if text is None:
+            text = self._texts[token] = self._tokenizer.piece(token).decode("utf-8", "replace")
+        return text
+
+    def said(self, begun: Begun) -> "Pieces | Held":
+        """What one stream's tokens say."""
+        return self if begun.end is None else Held(begun.end)
 
     def of(self, tokens: Sequence[int]) -> bytes:
         if len(tokens) == 1:
@@ -85,19 +104,21 @@ class ChatWire:
     def __init__(
         self,
         style: Style,
-        pieces: Pieces,
+        pieces: Pieces | Held,
         ident: str,
         created: int,
         model: str,
         *,
         prompt: Sequence[int] | None = None,
         call: CallScript | None = None,
+        stop_reason: str | int | None = None,
     ) -> None:
         """`prompt`: its ids, where they are to be shown. `call`: the tool call that the answer is."""
         self._style = style
         self._pieces = pieces
         self._prompt = prompt
         self._call = call
+        self._stop = _json(stop_reason)
         self._count = 0
         kind = b"chat.completion.chunk" if style.chat else b"text_completion"
         self._head = b'data: {"id":%b,"object":"%b","created":%d,"model":%b,"choices":[' % (
@@ -146,12 +167,13 @@ class ChatWire:
         ids = _json(tokens) if style.token_ids else b"null"
         reason = b"null" if finished is None else b'"%b"' % finished.encode()
         if style.chat:
-            stop = b"" if finished is None else b',"stop_reason":null'
+            stop = b"" if finished is None else b',"stop_reason":' + self._stop
             rest = b'"},"logprobs":null,"finish_reason":%b%b,"token_ids":%b}]' % (reason, stop, ids)
         else:
             shown = b"null" if self._prompt is None or not output.first else _json(self._prompt)
-            rest = b'","logprobs":null,"finish_reason":%b,"stop_reason":null,"prompt_token_ids":%b,"token_ids":%b}]' % (
+            rest = b'","logprobs":null,"finish_reason":%b,"stop_reason":%b,"prompt_token_ids":%b,"token_ids":%b}]' % (
                 reason,
+                b"null" if finished is None else self._stop,
                 shown,
                 ids,
             )

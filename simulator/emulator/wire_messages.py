@@ -25,7 +25,8 @@ _END = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 class MessagesWire:
     def __init__(self, pieces: Pieces, begun: Begun, model: str, *, details: bool) -> None:
-        self._pieces = pieces
+        self._pieces = pieces.said(begun)
+        self._stop = begun.stop_reason
         self._ident = begun.request.key
         self._model = model
         self._details = details
@@ -40,7 +41,8 @@ class MessagesWire:
         begin = self._count
         self._count += len(output.tokens)
         if self._open and self._call is None and output.finished is None:
-            return b"%b%b%b" % (_BEFORE, self._pieces.of(output.tokens), _AFTER)
+            text = self._pieces.of(output.tokens)
+            return b"%b%b%b" % (_BEFORE, text, _AFTER) if text else b""
         parts = [self._begun(output.request)] if output.first else []
         if self._call is not None:
             parts += self._called(self._call, begin)
@@ -74,16 +76,19 @@ class MessagesWire:
         return _event({"type": "message_start", "message": message | {"usage": usage}})
 
     def _ended(self, request: Request, finished: FinishReason) -> bytes:
-        delta = {"stop_reason": stop_reason(finished, self._call), "stop_sequence": None}
+        delta = dict(zip(("stop_reason", "stop_sequence"), stopped(finished, self._call, self._stop), strict=True))
         usage = messages_usage(request, self._count, details=self._details)
         closing = _STOP if self._open else b""
         return closing + _event({"type": "message_delta", "delta": delta, "usage": usage}) + _END
 
 
-def stop_reason(finished: FinishReason, call: CallScript | None) -> str:
+def stopped(finished: FinishReason, call: CallScript | None, stop: str | int | None) -> tuple[str, str | None]:
+    """Why it ended, and the stop sequence that did it. A stop token is none."""
     if finished == "length":
-        return "max_tokens"
-    return "tool_use" if call is not None else "end_turn"
+        return "max_tokens", None
+    if isinstance(stop, str):
+        return "stop_sequence", stop
+    return "tool_use" if call is not None else "end_turn", None
 
 
 def messages_usage(request: Request, completion: int, *, details: bool) -> dict[str, int]:
@@ -106,15 +111,17 @@ def messages_body(begun: Begun, model: str, finished: FinishReason, text: str, *
     if call is not None:
         content = {"type": "tool_use", "id": call.ident, "name": call.name}
         content["input"] = msgspec.json.decode(call.arguments)
-    return {
+    reason, sequence = stopped(finished, call, begun.stop_reason)
+    body = {
         "id": request.key,
         "type": "message",
         "role": "assistant",
         "content": [content],
         "model": model,
-        "stop_reason": stop_reason(finished, call),
+        "stop_reason": reason,
         "usage": messages_usage(request, request.produced, details=details),
     }
+    return body if sequence is None else body | {"stop_sequence": sequence}
 
 
 def _event(body: dict[str, Any]) -> bytes:

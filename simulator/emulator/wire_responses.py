@@ -13,6 +13,7 @@ from windtunnel.simulator.emulator.ask_responses import ResponsesAsk
 from windtunnel.simulator.emulator.request import Request
 from windtunnel.simulator.emulator.scheduler import Output
 from windtunnel.simulator.emulator.script_calls import CallScript
+from windtunnel.simulator.emulator.script_stops import Held
 from windtunnel.simulator.emulator.wire import Pieces
 
 _json = msgspec.json.encode
@@ -20,7 +21,7 @@ Body = dict[str, Any]
 
 
 class ResponsesWire:
-    def __init__(self, pieces: Pieces, blank: Body, *, call: CallScript | None = None) -> None:
+    def __init__(self, pieces: Pieces | Held, blank: Body, *, call: CallScript | None = None) -> None:
         """`blank`: the response object before anything is known."""
         self._pieces = pieces
         self._blank = blank

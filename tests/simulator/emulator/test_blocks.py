@@ -130,3 +130,15 @@ def test_the_pool_stays_as_large_as_it_was() -> None:
     assert len(pool._first) == 99
     assert pool._twins == {}
     assert len(pool.free_order()) == 99
+
+
+@pytest.mark.parametrize("salt", [None, "", "one", "another"])
+@pytest.mark.parametrize("token", [0, 1, 7, 2**31])
+@pytest.mark.parametrize("blocks", [3, 39, 40, 41, 5000])
+def test_no_two_blocks_of_a_prompt_of_one_token_have_the_same_hash(salt: str | None, token: int, blocks: int) -> None:
+    """The pool takes it that where two keys are equal all before them is."""
+    prompt = np.full(16 * blocks, token, dtype=np.uint32)
+    hashes = chain_hashes(prompt, 16, salt_seed(salt))
+    assert len(set(hashes)) == blocks
+    assert salt_seed(salt) not in hashes
+    assert hashes[:2] == chain_hashes(prompt[:32], 16, salt_seed(salt))

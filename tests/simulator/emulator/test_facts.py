@@ -74,6 +74,26 @@ def test_what_may_help_where_a_model_does_not_fit(line: str, advice: str) -> Non
     assert str(error.value).partition("; ")[2] == advice
 
 
+OFFLOAD = "--gpu gb10 --model llama-3.1-8b --max-model-len 32k --kv-offloading-size"
+
+
+def test_a_host_tier_comes_out_of_the_one_memory_where_there_is_but_one() -> None:
+    # 0.95 of 119.7 GiB are 113.7.
+    with pytest.raises(
+        EngineError, match=r"^64 GiB of --kv-offloading-size do not fit: GB10 .* 119\.7 GiB .* 113\.7; "
+    ):
+        parse(f"{OFFLOAD} 64 --gpu-memory-utilization 0.95".split())
+    # 0.92 of it are 110.1.
+    with pytest.raises(EngineError, match=r"--gpu-memory-utilization 0\.92 takes 110\.1"):
+        parse(f"{OFFLOAD} 10".split())
+    assert parse(f"{OFFLOAD} 9".split()).limits.offload_blocks == 9 * 512
+    # 15.0 GiB of weights, 1.9 of reserve and 8 of cache leave 94.8.
+    assert parse(f"{OFFLOAD} 94 --kv-cache-memory-bytes 8G".split()).limits.offload_blocks == 94 * 512
+    with pytest.raises(EngineError, match=r"the engine takes 24\.8; leave --kv-offloading-size out"):
+        parse(f"{OFFLOAD} 96 --kv-cache-memory-bytes 8G".split())
+    assert [key for key, gpu in facts.gpus().items() if gpu.shared] == ["gb10"]
+
+
 def test_bytes_for_the_cache_that_hold_no_two_blocks_are_what_has_to_be_more() -> None:
     with pytest.raises(EngineError, match="--kv-cache-memory-bytes of 1,000 is less than two of"):
         parse(["--model", "llama-3.1-8b", "--kv-cache-memory-bytes", "1000"])

@@ -266,6 +266,9 @@ def test_a_gpu_may_be_a_file(suffix: str, tmp_path: Path) -> None:
         ("--max-num-sequences 4", "unrecognized arguments: --max-num-sequences"),
         ("--port 99999", "--port must be at most 65535"),
         ("--block-size 0", "--block-size must be at least 1"),
+        ("--block-size 17", "No valid attention backend found for cuda with block_size=17, .*: set --block-size 16"),
+        ("--gpu h100 --model llama-3.1-8b --block-size 24", "with block_size=24, which is no multiple of 16"),
+        ("--gpu h200 --model deepseek-v3.1 -tp 8 --block-size 56", "set --block-size 48"),
         ("--max-model-len many", "'many' is no number of tokens"),
         ("--max-model-len 1M", "greater than the derived max_model_len"),
         ("--model gpt-5", "--model gpt-5 is not in the table"),
@@ -279,6 +282,7 @@ def test_a_gpu_may_be_a_file(suffix: str, tmp_path: Path) -> None:
         ("--mamba-cache-mode all", "invalid choice: 'all'"),
         ("--kv-cache-dtype int3", "invalid choice: 'int3'"),
         ("--quantization squeeze", "--quantization squeeze is not modelled"),
+        ("--model llama-3.1-8b -q modelopt_mixed", "--quantization modelopt_mixed is not modelled"),
         ("-dp 2", "--data-parallel-size 2 is not modelled"),
         ("--model qwen3-32b -tp 5", r"attention heads \(64\) must be divisible by tensor parallel size \(5\)"),
         (

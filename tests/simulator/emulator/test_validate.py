@@ -251,3 +251,14 @@ def test_rows_of_the_table_are_near_their_constants() -> None:
     errors = [abs(point.error) for point in found.points if point.metric == "tpot_ms"]
     assert len(errors) >= 3
     assert np.median(errors) < 0.10
+
+
+def test_what_ships_with_the_project_is_played_whole() -> None:
+    """But for the largest. Point 1: TTFT under load, the errors of `docs/emulator.md`."""
+    cases, skipped = shipped()
+    found = validate([case for case in cases if not isinstance(case.load, Closed) or case.load.concurrency < 256], [])
+    assert {point.id.split()[0] for point in found.points} == {case.id.split()[0] for case in cases}
+    assert {one.id for one in skipped} == {"26"}
+    errors = {(point.id, point.metric): point.error for point in found.points if point.id in ("1", "2")}
+    assert len(errors) == 6
+    assert max(map(abs, errors.values())) < 0.06
