@@ -260,7 +260,8 @@ class Viewer(InTurn[int]):
             return ((f"reading the past {1 - self.view.unread:4.0%}", "dim"),)
         if self.closes_in_s is not None:
             return closing(self.closes_in_s)
-        return (("damaged lines: ", "warn"), ("v", "key")) if self.view.damaged else ()
+        name = "events are missing: " if self.view.missing else "damaged lines: "
+        return ((name, "warn"), ("v", "key")) if self.view.damaged else ()
 
     def say(self, text: str, tone: str = "good") -> None:
         """Shows a message in the footer for some seconds."""
@@ -350,6 +351,8 @@ class Viewer(InTurn[int]):
 
     def action_speed(self, by: int) -> None:
         if self.follower is not None:
+            if self.view.missing and not self.playing:
+                self.say("it cannot be played again: its events are missing", "warn")
             self.follower.change_speed(by)
             self.tick()
 

@@ -11,7 +11,8 @@ from typing import Any, Self
 import msgspec
 
 from windtunnel.agents.events import CallEnd, Event
-from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.damage import DAMAGED, in_words, lost
+from windtunnel.simulator.results.eventless import with_events, without_events
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.first_look import first_look, is_long
 from windtunnel.simulator.results.fold import Fold
@@ -21,6 +22,7 @@ from windtunnel.simulator.results.lines import COARSE
 from windtunnel.simulator.results.liveness import last_written, state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary_model import Summary
+from windtunnel.simulator.results.validity import in_words as reason_in_words
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.history import Histories
 from windtunnel.tui.playing import REPLAY, Playing
@@ -38,6 +40,7 @@ READ_S = 0.01
 """Spent on reading in one go: longer would hold up the keys."""
 LOOK_S = 1.0
 """Between looks at whether the run is alive."""
+GONE = "its events are missing: what its figures were made of cannot be looked at"
 
 
 class Follower:
@@ -67,7 +70,8 @@ class Follower:
         """What the server said about failed calls, by (session, call)."""
         self.summary: Summary | None = None
         self.ending: Ending | None = None
-        self.silent_s: float | None = None
+        self._last_sign: float | None = None
+        """Unix time of the last sign of life of a run that died."""
         self._past: tuple[Fold, Plans] | None = None
         """Where the whole of a long run is read into, while a first look at it is shown."""
         self._pending: deque[Event] = deque()
@@ -79,8 +83,10 @@ class Follower:
 
     @classmethod
     def open(cls, path: Path, wall: Callable[[], float], monotonic: Callable[[], float], **options: Any) -> Self:
-        """UsageError when the folder is no run."""
-        return cls(RunFolder.open(path), wall, monotonic, **options)
+        """UsageError when the folder is no run, or is to be played and has no events."""
+        folder = RunFolder.open(path)
+        played = options.get("speed") is not None or options.get("at_s") is not None
+        return cls(with_events(folder) if played else folder, wall, monotonic, **options)
 
     def poll(self) -> View:
         """Reads what was added and says what the run is like now."""
@@ -95,7 +101,7 @@ class Follower:
             self.fold,
             self.plans,
             ending=self.ending,
-            silent_s=self.silent_s,
+            silent_s=None if self._last_sign is None else max(0.0, self.wall() - self._last_sign),
             summary=self.summary,
             speed=self.speed,
             history=self.histories.of(self.fold, ended=self.ending is not None),
@@ -104,9 +110,25 @@ class Follower:
             self.view = msgspec.structs.replace(self.view, reading=True)
         elif behind:
             self.view = msgspec.structs.replace(self.view, unread=self.tail.unread)
-        if self.tail.problems:
-            self.view = msgspec.structs.replace(self.view, damaged=in_words(self.tail.problems))
+        self._doubt()
         return self.view
+
+    def _doubt(self) -> None:
+        """Says of a result that what stands beside it is not all that happened."""
+        missing = without_events(self.folder) if self.ending is not None and not self.tail.read else ""
+        if not missing and not self.tail.problems:
+            return
+        view, reasons = self.view, self.view.invalid
+        if (missing or lost(self.tail.problems)) and DAMAGED not in reasons:
+            reasons = (*reasons, DAMAGED)
+        self.view = msgspec.structs.replace(
+            view,
+            valid=view.valid if reasons == view.invalid else False,
+            invalid=reasons,
+            why=(*view.why, *(GONE if missing else reason_in_words(r) for r in reasons[len(view.invalid) :])),
+            damaged=missing or in_words(self.tail.problems),
+            missing=missing,
+        )
 
     def read_on(self) -> bool:
         """Between two polls: reads a little more of what there is; False when there is no more."""
@@ -179,7 +201,7 @@ class Follower:
     def change_speed(self, by: int) -> None:
         """Play faster (+1) or slower (-1); a finished run that only stands there is played from its start."""
         if self.playing is None:
-            if self.ending is not None:
+            if self.ending is not None and not self.view.missing:
                 self.play(0.0, REPLAY)
         else:
             self.playing.change(by, self.monotonic())
@@ -210,7 +232,7 @@ class Follower:
         self.details.clear()
         self._pending.clear()
         self._past = None
-        self.summary = self.ending = self.silent_s = self._looked = None
+        self.summary = self.ending = self._last_sign = self._looked = None
 
     def _apply(self, events: list[Event]) -> None:
         fold, plans = self._past or (self.fold, self.plans)
@@ -243,7 +265,7 @@ class Follower:
         if self.summary is None and state(self.folder, self.wall()) == "died":
             # Killed before it ended, or between its end and its summary.
             self.ending = self.fold.status or "died"
-            self.silent_s = self.wall() - last_written(self.folder)
+            self._last_sign = last_written(self.folder)
 
     def _conclude(self) -> None:
         try:

@@ -9,16 +9,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from windtunnel.agents.events import RunEnd
 from windtunnel.simulator.experiments.experiment import OUTCOME_FILE, PLAN_FILE
 from windtunnel.simulator.experiments.kept import at_work, is_experiment, name_of, read_outcome
 from windtunnel.simulator.experiments.outcome import Outcome
 from windtunnel.simulator.experiments.table import blocks
 from windtunnel.simulator.results import searched
+from windtunnel.simulator.results.eventless import doubted, without_events
+from windtunnel.simulator.results.files import open_regular
+from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder
+from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, RunFolder, without_description
 from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.outlet import to_json
@@ -27,14 +32,24 @@ from windtunnel.tui.snapshot import head_of
 
 RUNS = Path("runs")
 """Where `run`, `record` and `compare` write when they are not told where."""
+SET_ASIDE = ".left-"
+"""In the name of what an ended command left half done."""
 INSIDE = 200
 """Entries of a folder that are looked at to find out whether it holds runs."""
+END_BYTES = 1 << 16
+"""Of the events, in which a run's end is looked for."""
+STARTING_S = 60.0
+"""A folder changed so recently may be of a run that is being prepared."""
 
+_AGENTS = re.compile(r"agents-(\d+)-")
 _VALID = re.compile(r"(?<!not )(?<![\w\\-])valid(?![\w-])", re.IGNORECASE)
 
-Kind = Literal["run", "recording", "experiment", "folder", "unstarted", "damaged", "other", "unread"]
-"""`unstarted`: a run that ended before it began; `other`: a folder with nothing of ours in it."""
-Condition = Literal["finished", "running", "died"]
+Kind = Literal["run", "recording", "experiment", "folder", "starting", "unstarted", "damaged", "other", "unread"]
+"""`starting`: a run that is being prepared; `unstarted`: one that ended before it began; `other`: a folder with nothing
+of ours in it.
+"""
+Condition = Literal["finished", "running", "ended", "died"]
+"""`ended`: it came to its end, and was never summed up."""
 
 
 class Past(Struct, frozen=True, kw_only=True):
@@ -93,7 +108,7 @@ def words(past: Past) -> str:
     kind = "emulated" if past.emulated else "real" if past.kind == "run" else past.kind
     valid = {True: "" if past.kind == "recording" else "=valid", False: "invalid not valid", None: ""}[past.valid]
     reasons = (*past.invalid, *(reason.replace("_", " ") for reason in past.invalid))
-    live = {"running": "live", "died": "died", "finished": ""}[past.condition]
+    live = {"running": "live", "ended": "ended no summary", "died": "died", "finished": ""}[past.condition]
     parts = (past.path.name, past.name, past.about, past.model, past.engine, past.hardware, past.source, past.pace)
     return " ".join((*parts, kind, past.kind, valid, *reasons, past.status, live, past.reason))
 
@@ -112,6 +127,8 @@ class Shelf:
         self.root = root
         self.problem = ""
         """Why there is nothing to list."""
+        self.about = ""
+        """Of the runs of a capacity search: what it came to, or how far it is."""
         self._wall, self._monotonic = wall, monotonic
         self._only = None if only is None else tuple(only)
         self._found: dict[Path, Past] = {}
@@ -121,6 +138,7 @@ class Shelf:
     def look(self) -> None:
         """What is there now: new folders appear, removed ones go."""
         paths = self._paths()
+        self.about = _told(self.root) if self._only is None and searched.is_search(self.root) else ""
         stamps = {path: stamp for path in paths if (stamp := _stamp(path)) is not None}
         for path in [path for path in self._found if path not in stamps]:
             del self._found[path]
@@ -186,7 +204,7 @@ def read(path: Path, now: float, began: float) -> Past:
             return _run(path, now, began)
         if is_experiment(path):
             return _experiment(path, began)
-        return _folder(path, began)
+        return _folder(path, now, began)
     except UsageError as error:
         return Past(path=path, kind="damaged", began=began, reason=str(error).replace(f"{path}/", ""))
     except OSError as error:
@@ -215,7 +233,10 @@ def _run(path: Path, now: float, began: float) -> Past:
     )
     summary = folder.summary(strict=True)
     if summary is None:
-        return found
+        end = _end(path / EVENTS_FILE) if found.condition == "died" else None
+        return found if end is None else replace(found, condition="ended", status=end)
+    if without_events(folder):
+        summary = doubted(summary)
     ttft, tpot = summary.ttft_s, summary.tpot_s
     return replace(
         found,
@@ -234,6 +255,27 @@ def _run(path: Path, now: float, began: float) -> Past:
         cached=summary.cache_hit_ratio,
         per_hour=summary.session_equivalents_per_hour,
     )
+
+
+def _end(events: Path) -> str | None:
+    """How a run without a summary ended, by its last event; None where it was killed before that."""
+    try:
+        with open_regular(events) as file:
+            file.seek(max(0, events.stat().st_size - END_BYTES))
+            lines = file.read(END_BYTES).splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        if line.startswith(b'{"type":"run_end"'):
+            return _status(line)
+    return None
+
+
+def _status(line: bytes) -> str | None:
+    try:
+        return msgspec.json.decode(line, type=RunEnd).status
+    except UNREADABLE:
+        return None
 
 
 def _experiment(path: Path, began: float) -> Past:
@@ -266,7 +308,7 @@ def about(outcome: Outcome) -> str:
     return "; ".join(parts)
 
 
-def _folder(path: Path, began: float) -> Past:
+def _folder(path: Path, now: float, began: float) -> Past:
     """A folder that is no run: a capacity search, one with runs in it, or one with nothing that can be shown."""
     if searched.is_search(path):
         return _search(path, began)
@@ -277,9 +319,21 @@ def _folder(path: Path, began: float) -> Past:
         return Past(path=path, kind="folder", began=began, name=path.name, about=about)
     if (reason := reason_of(path)) is not None:
         return Past(path=path, kind="unstarted", began=began, reason=reason)
+    if (path / EVENTS_FILE).exists() and _begins(path, now):
+        return Past(
+            path=path, kind="starting", began=began, name=path.name, about="it is being prepared", condition="running"
+        )
     if any((path / name).exists() for name in (EVENTS_FILE, SUMMARY_FILE)):
         return Past(path=path, kind="damaged", began=began, reason=f"it has no {RUN_FILE}: what was run is not known")
     return Past(path=path, kind="other", began=began, name=path.name, about="no run, and no runs in it")
+
+
+def _begins(path: Path, now: float) -> bool:
+    """Whether somebody may be about to write its `run.json`: the folder is young, or whoever makes it is at work."""
+    if SET_ASIDE in path.name or without_description(path) is not None:
+        return False
+    age = now - max((path / EVENTS_FILE).stat().st_mtime, path.stat().st_mtime)
+    return abs(age) <= STARTING_S or any(at_work(above) for above in (path.parent, path.parent.parent))
 
 
 def _search(path: Path, began: float) -> Past:
@@ -291,6 +345,22 @@ def _search(path: Path, began: float) -> Past:
     about = f"capacity search with {plural(count, 'run')} in it{': ' if said else ''}{said}"
     condition: Condition = "running" if live else "finished"
     return Past(path=path, kind="folder", began=began, name=path.name, about=about, condition=condition)
+
+
+def _told(root: Path) -> str:
+    """What a capacity search came to, above the list of its runs."""
+    found = _search(root, 0.0)
+    if found.kind == "unstarted":
+        return f"capacity search that did not start: {found.reason}"
+    if not found.live:
+        return f"{found.about}; `windtunnel report {root}` says more" if searched.in_short(root) else found.about
+    runs = [run.parent for run in searched.runs_in(root)]
+    if not runs:
+        return "capacity search, still going on: no run of it has begun"
+    agents = sorted({int(name[1]) for run in runs if (name := _AGENTS.match(run.name)) is not None})
+    tried = " and ".join(part for part in (", ".join(map(str, agents[:-1])), *map(str, agents[-1:])) if part)
+    latest = max(runs, key=lambda run: (_stamp(run) or (0.0,), run)).relative_to(root)
+    return f"capacity search, still going on: {plural(len(runs), 'run')} begun ({tried} agents), the latest {latest}"
 
 
 def as_data(entries: Sequence[Past]) -> str:

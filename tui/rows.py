@@ -50,7 +50,7 @@ def row_of(row: FoldRow, plans: Planned, now: int, *, ended: bool, queued: bool 
     waiting_for_first = row.state in {"queue", "prefill"} and call is not None and not ended
     ttft, about = row.ttft_s, False
     if waiting_for_first and call is not None:
-        ttft = _age((now - call.t_intended) / NS)
+        ttft = age((now - call.t_intended) / NS)
     elif row.state == "decode" and call is not None and row.first_t is not None and not ended:
         ttft, about = max(0.0, (row.first_t - call.t_intended) / NS), True
     return Row(
@@ -101,7 +101,7 @@ def _doing(row: FoldRow, plans: Planned, now: int, *, ended: bool, queued: bool)
         label = row.tool if row.state == "tool" else _cause(row.wait_cause)
         return Doing(
             label=label,
-            elapsed_s=None if ended else _age(row.waited_s(now)),
+            elapsed_s=None if ended else age(row.waited_s(now)),
             planned_s=row.wait_planned_s,
             recorded_s=wait.recorded_s,
         )
@@ -110,7 +110,7 @@ def _doing(row: FoldRow, plans: Planned, now: int, *, ended: bool, queued: bool)
     return Doing(text="finished" if row.state == "done" else "")
 
 
-def _age(seconds: float) -> float:
+def age(seconds: float) -> float:
     """In steps that an eye can follow; a row whose age did not take one is not drawn again."""
     return max(0.0, math.floor(seconds / AGE_STEP_S) * AGE_STEP_S)
 

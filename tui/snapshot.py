@@ -11,6 +11,7 @@ from windtunnel.simulator.results.emulation import Emulation, bar_of, missed, of
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
+from windtunnel.simulator.results.text import offloads
 from windtunnel.simulator.results.untold import Untold
 from windtunnel.simulator.results.validity import in_words
 from windtunnel.traces.outlet import shown
@@ -74,7 +75,7 @@ def head_of(run: Mapping[str, Any], name: str) -> View:
         recording=recording,
         total_s=float(duration) if isinstance(duration, int | float) else None,
         goal=None if recording else goal,
-        engine=Engine(kv_tokens=_int(engine.get("kv_tokens"))),
+        engine=Engine(kv_tokens=_int(engine.get("kv_tokens")), offloads=offloads(_dict(engine.get("resolved")))),
     )
 
 
@@ -161,6 +162,7 @@ def view_of(
         engine=Engine(
             kv_usage=latest.kv_usage if latest else None,
             kv_tokens=head.engine.kv_tokens,
+            offloads=head.engine.offloads,
             held=_held_now(fold) if live else _held_in_window(fold),
             running=latest.running if latest else None,
             waiting=latest.waiting if latest else None,

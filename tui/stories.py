@@ -7,7 +7,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.simulator.results.breakdown import break_down
-from windtunnel.simulator.results.call_lines import CallLine
+from windtunnel.simulator.results.call_lines import CallLine, Waited
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
@@ -20,7 +20,7 @@ from windtunnel.traces.breakers import Break
 from windtunnel.traces.culprits import CULPRITS
 from windtunnel.traces.model import Trace
 from windtunnel.tui.alone import times
-from windtunnel.tui.rows import BUSY
+from windtunnel.tui.rows import BUSY, age
 from windtunnel.tui.snapshot import Plans
 from windtunnel.tui.texts import Texts, Traces
 from windtunnel.tui.transcript import Story, ThreadLane, Turn
@@ -67,6 +67,7 @@ class Stories:
         turns = self._ended(lines, told, fold, breaks, details)
         if present:
             turns += self._running(agent, plans)
+            turns = waiting(turns, agent, fold.t) if agent.live else turns
         over = not present or not agent.live
         until = (told.until if told.until is not None else fold.t if agent.live else ended_at(agent, fold)) // MS
         full = len(agent.calls) == agent.calls.maxlen
@@ -130,7 +131,8 @@ class Stories:
             text = self._tails[key] = joined_tail(self._tails.get(key, ""), activity.tail)
             plan = plans.calls.get((agent.row.agent, activity.thread))
             start = plan.t_intended if plan is not None else activity.since
-            out.append(running_turn(activity, text, start, plan.pinned_tokens if plan is not None else 0))
+            pinned = plan.pinned_tokens if plan is not None else 0
+            out.append(running_turn(activity, text, start, pinned, agent.waited(activity.thread)))
         return out
 
     def alone(self) -> Mapping[Work, float]:
@@ -258,7 +260,26 @@ def ended_turn(
     )
 
 
-def running_turn(activity: Activity, text: str, start: int, pinned: int) -> Turn:
+def waiting(turns: Sequence[Turn], agent: Agent, now: int) -> list[Turn]:
+    """The latest turn of each thread between two calls, with what its thread has done since: nobody has to wait for
+    the end of the next call to see it.
+    """
+    out, told = list(turns), set()
+    for i in range(len(out) - 1, -1, -1):
+        turn = out[i]
+        if turn.thread in told:
+            continue
+        told.add(turn.thread)
+        waits = agent.waited(turn.thread)
+        doing = agent.activities.get(turn.thread)
+        if doing is not None and doing.cause:
+            waits += (Waited(doing.cause, doing.label, age((now - doing.since) / NS), doing.recorded_s),)
+        if turn.done and waits:
+            out[i] = replace(turn, then=waits)
+    return out
+
+
+def running_turn(activity: Activity, text: str, start: int, pinned: int, waits: tuple[Waited, ...] = ()) -> Turn:
     """`start`: ns since the origin."""
     first = activity.first_t if activity.state == "decode" else None
     return Turn(
@@ -274,6 +295,7 @@ def running_turn(activity: Activity, text: str, start: int, pinned: int) -> Turn
         exact=activity.exact,
         pinned=pinned,
         tail=text,
+        waits=waits,
     )
 
 

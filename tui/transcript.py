@@ -59,6 +59,8 @@ class Turn(Struct, frozen=True):
     """Where its time went."""
     waits: tuple[Waited, ...] = ()
     """Of its thread before it."""
+    then: tuple[Waited, ...] = ()
+    """Of its thread after it, while no other call of it has been sent; the last one may go on."""
     slower: float | None = None
     """Its time against the same call's when its session has the engine to itself."""
     failure: str | None = None

@@ -87,6 +87,8 @@ class Engine(Struct, frozen=True):
     waiting: float | None = None
     hit_ratio: float | None = None
     """Of prefix-cache queries, since the run's start, by the engine's own counters."""
+    offloads: bool = False
+    """Tokens are found outside the GPU too: the hit ratio is without those."""
     preemptions: float | None = None
     accepted: float | None = None
     """Tokens per step with speculation."""
@@ -209,6 +211,8 @@ class View(Struct, frozen=True):
     """Names of failures and how often each happened, most frequent first."""
     damaged: str = ""
     """What of the events could not be read, as a sentence."""
+    missing: str = ""
+    """That there are no events at all, as a sentence."""
 
     engine: Engine = Engine()
     history: History = History()

@@ -11,11 +11,12 @@ from fake_run import Fake
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from windtunnel.agents.events import CallEnd, SessionStart
+from windtunnel.agents.events import CallEnd, CallStart, SessionStart, WaitEnd, WaitStart
 from windtunnel.simulator.results.breakdown import break_down, waits_of
 from windtunnel.simulator.results.lanes import RANK
 from windtunnel.simulator.results.misses import read
 from windtunnel.tui.app import Viewer
+from windtunnel.tui.figures import seconds
 from windtunnel.tui.follow import Follower
 from windtunnel.tui.screens.agent import AgentScreen, Spot, compose_agent
 from windtunnel.tui.screens.timeline import TimelineScreen
@@ -25,6 +26,7 @@ from windtunnel.tui.transcript import Story, ThreadLane
 from windtunnel.tui.view import Row, View
 from windtunnel.tui.widgets.story import Paragraphs
 from windtunnel.tui.widgets.threads import chosen, lane_lines
+from windtunnel.tui.widgets.turns import about_turn, following, spent, turn_line
 
 Open = Callable[..., Follower]
 
@@ -349,3 +351,40 @@ def test_what_is_written_is_seen_as_it_comes(folder: Path, follow: Open, clocks:
     assert len(shown) > 100, "more than the last characters that progress tells"
     whole = [text["text"] for text in failing.texts if text["agent"] == 2]
     assert any(shown.split(" … ")[-1] in text for text in whole)
+
+
+def a_tool_between_two_calls(fake: Fake) -> tuple[WaitStart, WaitEnd, CallStart, CallEnd]:
+    """A longer tool run of the main agent, and the call after it."""
+    for start in fake.events:
+        if isinstance(start, WaitStart) and start.cause == "tool" and start.seconds > 3 and start.t > 20_000_000_000:
+            later = [e for e in fake.events if e.t > start.t and getattr(e, "agent", None) == start.agent]
+            end = next(e for e in later if isinstance(e, WaitEnd))
+            call = next(e for e in later if isinstance(e, CallStart))
+            done = next((e for e in later if isinstance(e, CallEnd)), None)
+            before = [e for e in fake.events if e.t <= start.t and getattr(e, "agent", None) == start.agent]
+            last = next(e for e in reversed(before) if isinstance(e, CallEnd))
+            if done is not None and done.t - call.t > 1_000_000_000 and call.thread == done.thread == last.thread == 0:
+                return start, end, call, done
+    raise AssertionError("there is none")
+
+
+@pytest.mark.parametrize("when", ["while it runs", "after it, in the next call", "after that"])
+def test_what_a_turns_tools_take_is_shown_as_soon_as_it_is_known(
+    folder: Path, follow: Open, failing: Fake, when: str
+) -> None:
+    start, end, call, done = a_tool_between_two_calls(failing)
+    ran_s = (end.t - start.t) / 1e9
+    at_s = {"while it runs": start.t / 1e9 + 2.1, "after it, in the next call": call.t / 1e9 + 0.5}.get(
+        when, done.t / 1e9 + 0.001
+    )
+    follower = follow(folder, at_s=at_s)
+    follower.poll()
+    story = follower.story(start.agent)
+    turn = next(t for t in story.turns if t.call == call.call - 1 and t.thread == 0)
+    after = following(story.turns).get(turn.key)
+    row = plain(turn_line(turn, after, story, 100.0, 160, Theme(colour=False), ""))
+    shown = 2.0 if when == "while it runs" else ran_s
+    assert spent(turn, after)["tool"] == pytest.approx(shown, abs=0.01)
+    assert f" {seconds(spent(turn, after)['tool'])} " in row
+    assert start.label in row
+    assert f"then {start.label} " in plain(about_turn(turn, after, 200, Theme(colour=False)))

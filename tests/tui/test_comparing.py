@@ -175,19 +175,23 @@ def test_of_a_run_that_goes_on_only_what_was_added_is_read(
     over = fake_shelf.write(small, tmp_path / "over", rate=100.0)
     live = small.write(tmp_path / "live", until=20.0)
     size = (live / "events.jsonl").stat().st_size
-    clocks, taken = Clocks(), []
-    clocks.wall = (live / "events.jsonl").stat().st_mtime
-    source = read(over, live, clocks=clocks)
-    source.poll()
-    poll = Tail.poll
+    clocks, poll, followers, taken, looked = Clocks(), Tail.poll, set[Tail](), [], []
 
     def polled_(self: Tail, limit: int = 1 << 26) -> object:
         before = self.read
         events = poll(self, limit)
-        taken.append(self.read - before)
+        (taken if self in followers else looked).append(self.read - before)
+        followers.update([] if followed else [self])
         return events
 
+    followed = False
     monkeypatch.setattr(Tail, "poll", polled_)
+    clocks.wall = (live / "events.jsonl").stat().st_mtime
+    source = read(over, live, clocks=clocks)
+    source.poll()
+    followed = True
+    taken.clear()
+    looked.clear()
     small.write(tmp_path / "more", until=36.0)
     added = (tmp_path / "more" / "events.jsonl").read_bytes()[size:]
     with (live / "events.jsonl").open("ab") as file:
@@ -196,6 +200,8 @@ def test_of_a_run_that_goes_on_only_what_was_added_is_read(
     clocks.monotonic += 6.0
     found = source.poll()
     assert sum(taken) == len(added) > 0
+    # What the calls have got that have not ended is looked up from near the first of them on.
+    assert 0 < sum(looked) < size + len(added) - 20_000
     other = read(over, tmp_path / "more", clocks=clocks)
     whole = other.poll().columns[1]
     other.close()

@@ -18,6 +18,7 @@ from windtunnel.tui.snapshot import Plans, head_of, view_of
 from windtunnel.tui.theme import UNICODE, Theme, plain
 from windtunnel.tui.view import Doing, Row, View
 from windtunnel.tui.widgets.agents import doing
+from windtunnel.tui.widgets.engine import engine_line
 from windtunnel.tui.widgets.plot import AXIS, graph
 
 
@@ -222,3 +223,31 @@ def test_all_that_receive_tokens_name_their_unit(width: int) -> None:
 def test_flags_that_the_emulator_does_not_model_are_told_beside_the_model(ignored: list[str], said: str) -> None:
     engine = {"emulated": True, "emulation": {"calibrated": False, "ignored_flags": ignored}}
     assert head_of({"engine": engine}, "a").sure == said
+
+
+@pytest.mark.parametrize(
+    ("resolved", "narrow", "wide"),
+    [
+        ({}, "  hit ", "  hit rate "),
+        ({"cache_config.kv_offloading_size": 0}, "  hit ", "  hit rate "),
+        ({"cache_config.kv_offloading_size": 40.0}, "  GPU hit ", "  GPU's own hit rate "),
+    ],
+)
+def test_with_kv_offload_the_hit_rate_is_said_to_be_the_gpus_own(
+    running: Fake, resolved: dict[str, object], narrow: str, wide: str
+) -> None:
+    run = running.run_json()
+    run["engine"] |= {"resolved": resolved}
+    fold, plans = Fold(run), Plans()
+    view = view_of(head_of(run, "r"), fold, plans, ending=None, silent_s=None, summary=None, speed="")
+    assert narrow in plain(engine_line(view, 150, UNICODE))
+    assert wide in plain(engine_line(view, 220, UNICODE))
+
+
+def test_who_interrupted_a_warm_up_is_not_told_to_make_it_longer() -> None:
+    view = View(ending="interrupted", unmeasured=True, invalid=("no_steady_state",), why=("nothing was measured",))
+    said = " ".join(plain(line) for line in reason_lines(view, 88, UNICODE))
+    assert "--duration" not in said
+    assert "let it run on until its window has been measured" in said
+    for other in (replace(view, ending="completed"), replace(view, unmeasured=False)):
+        assert "--duration" in " ".join(plain(line) for line in reason_lines(other, 88, UNICODE))

@@ -1,5 +1,6 @@
 """What a folder of runs holds: nothing is hidden, nothing is read twice, and much of it is read little by little."""
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ from windtunnel.simulator.experiments import kept
 from windtunnel.tui.past import Past, Shelf, as_data, words
 from windtunnel.tui.screens.runs_frame import Choice, compose_runs
 from windtunnel.tui.theme import ASCII, UNICODE, Theme, plain
-from windtunnel.tui.widgets.shelf import SORTS, arranged, as_text, columns, condition, date
+from windtunnel.tui.widgets.shelf import SORTS, about_lines, arranged, as_text, columns, condition, date
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,8 @@ def test_nothing_is_hidden_and_each_says_why_it_cannot_be_opened(root: Path) -> 
     assert found["no-head"].reason == "it has no run.json: what was run is not known"
     assert (found["notes"].kind, found["notes"].about) == ("other", "no run, and no runs in it")
     assert (found["search"].kind, found["search"].about) == ("folder", "folder with 1 run in it")
-    assert (found["killed"].condition, found["killed"].rate) == ("died", None)
+    killed = found["killed"]
+    assert (killed.condition, killed.status, killed.rate) == ("ended", "completed", None), "its events hold its end"
     assert found["late-client"].invalid == ("client_lag",)
 
 
@@ -136,7 +138,8 @@ def test_the_filter_sees_model_kind_and_state(root: Path) -> None:
     found = known(root)
     assert "emulated" in words(found["newest"])
     assert "invalid not valid client_lag client lag" in words(found["late-client"])
-    assert "died" in words(found["killed"])
+    assert "died" not in words(found["killed"])
+    assert "no summary" in words(found["killed"])
     assert "experiment" in words(found["ladder"])
 
 
@@ -187,7 +190,9 @@ def test_a_state_is_told_by_glyph_and_word() -> None:
         "client lag": Past(path=Path("x"), kind="run", valid=False, invalid=("client_lag",)),
         "client lag +1": Past(path=Path("x"), kind="run", valid=False, invalid=("client_lag", "trend")),
         "damaged": Past(path=Path("x"), kind="damaged"),
-        "recording": Past(path=Path("x"), kind="recording"),
+        "recorded": Past(path=Path("x"), kind="recording"),
+        "no summary": Past(path=Path("x"), kind="run", condition="ended", status="completed"),
+        "starting": Past(path=Path("x"), kind="starting", condition="running"),
     }
     for word, past in said.items():
         for glyphs in (UNICODE, ASCII):
@@ -288,3 +293,19 @@ def test_one_entry_is_one(root: Path) -> None:
     for some, said in ((entries[:1], "1 entry"), (entries[:2], "2 entries")):
         frame = compose_runs(some, Choice(), "runs", 100, 30, WALL, Theme())
         assert plain(frame.lines[0]).rstrip().endswith(f" {said}")
+
+
+def test_a_run_that_was_killed_died_and_one_with_an_end_ended(small: Fake, tmp_path: Path) -> None:
+    """Neither has a summary."""
+    fake_shelf.write(small, tmp_path / "ended", summary=False)
+    fake_shelf.write(small, tmp_path / "killed", summary=False)
+    events = tmp_path / "killed" / "events.jsonl"
+    lines = events.read_bytes().splitlines(keepends=True)
+    events.write_bytes(b"".join(line for line in lines if not line.startswith(b'{"type":"run_end"')))
+    for name in ("ended", "killed"):
+        os.utime(tmp_path / name / "events.jsonl", (WALL, WALL))
+    found = known(tmp_path)
+    assert (found["ended"].condition, found["killed"].condition) == ("ended", "died")
+    assert "it ended, but has no summary" in "".join(
+        plain(line) for line in about_lines(found["ended"], 120, 4, WALL, UNICODE)
+    )

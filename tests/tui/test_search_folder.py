@@ -6,7 +6,10 @@ from pathlib import Path
 import pytest
 
 from windtunnel.simulator.opening import kind_of
+from windtunnel.traces.errors import UsageError
 from windtunnel.tui.past import Past, Shelf
+from windtunnel.tui.screens.runs_frame import Choice, compose_runs
+from windtunnel.tui.theme import Theme, plain
 from windtunnel.tui.widgets.shelf import as_text
 
 
@@ -109,3 +112,111 @@ def test_a_search_of_which_no_run_began_says_so(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "capacity.json").write_text("{}")
     assert only(tmp_path / "runs").about == "capacity search with 0 runs in it: no answer: no run of it began"
+
+
+def begun(folder: Path, ago: float = 0.0) -> Path:
+    """A run that is being prepared: its events' file is there, and no `run.json`."""
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").write_text("")
+    for path in (folder / "events.jsonl", folder):
+        os.utime(path, (NOW - ago, NOW - ago))
+    return folder
+
+
+NOW = 1_764_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("ago", "alive", "name", "kind"),
+    [
+        (5.0, False, "agents-0012-seed-0", "starting"),
+        (500.0, False, "agents-0012-seed-0", "damaged"),
+        (500.0, True, "agents-0012-seed-0", "starting"),
+        (500.0, True, "agents-0012-seed-0.left-1", "damaged"),
+    ],
+)
+def test_a_run_that_is_being_begun_is_not_damaged(
+    tmp_path: Path, ago: float, alive: bool, name: str, kind: str
+) -> None:
+    search = tmp_path / "search"
+    begun(search / name, ago)
+    (search / "capacity.json").write_text("{}")
+    if alive:
+        (search / "lock").write_text(f"{os.getpid()}\n")
+    shelf = Shelf(search, lambda: NOW, lambda: 0.0)
+    shelf.look()
+    (past,) = shelf.poll(1.0)
+    assert (past.kind, past.live) == (kind, kind == "starting")
+    assert ("starting" in as_text([past], NOW, "utf-8")) == (kind == "starting")
+
+
+def test_one_that_has_lost_its_description_is_damaged_however_young(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "runs" / "lost")
+    (folder / "events.jsonl").write_text('{"type":"run_start","t":0}\n')
+    os.utime(folder / "events.jsonl", (NOW, NOW))
+    shelf = Shelf(tmp_path / "runs", lambda: NOW, lambda: 0.0)
+    shelf.look()
+    assert shelf.poll(1.0)[0].kind == "damaged"
+
+
+def test_one_that_is_being_begun_is_opened_with_its_sentence(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run")
+    with pytest.raises(UsageError, match=r"holds a run that has not begun \(no run\.json\): wait"):
+        kind_of([folder])
+
+
+def test_a_search_before_its_first_run_is_a_list(tmp_path: Path) -> None:
+    (tmp_path / "capacity.json").write_text("{}")
+    assert kind_of([tmp_path]) == "runs"
+
+
+@pytest.mark.parametrize(
+    ("alive", "answer", "told"),
+    [
+        (
+            False,
+            '{"agents": 12, "low": 12, "high": 15, "limit": "KV capacity"}',
+            (
+                "capacity search with 2 runs in it: 12 agents (12 to 15), next limit KV capacity; "
+                "`windtunnel report search` says more"
+            ),
+        ),
+        (
+            True,
+            None,
+            "capacity search, still going on: 2 runs begun (12 and 16 agents), the latest agents-0012-seed-0",
+        ),
+        (
+            False,
+            None,
+            "capacity search with 2 runs in it: no answer: it ended in the middle of agents-0012-seed-0",
+        ),
+    ],
+)
+def test_the_list_of_a_searchs_runs_has_its_answer_above_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alive: bool, answer: str | None, told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    search = Path("search")
+    written(search / "agents-0016-seed-0", 1)
+    written(search / "agents-0012-seed-0", 2)
+    (search / "capacity.json").write_text("{}")
+    if answer:
+        (search / "answer.json").write_text(answer)
+    if alive:
+        (search / "lock").write_text(f"{os.getpid()}\n")
+    shelf = Shelf(search, lambda: 0.0, lambda: 0.0)
+    shelf.look()
+    assert shelf.about == told
+    frame = compose_runs(shelf.poll(1.0), Choice(), "search", 140, 24, 0.0, Theme(colour=False), about=shelf.about)
+    lines = [plain(line).rstrip() for line in frame.lines]
+    assert lines[1].strip() == told
+    assert "▶ live" in lines[frame.first]
+    assert len(lines) == 24
+    assert frame.marked == frame.first
+
+
+def test_a_list_of_other_runs_has_no_such_line(tmp_path: Path) -> None:
+    shelf = Shelf(tmp_path, lambda: 0.0, lambda: 0.0)
+    shelf.look()
+    assert shelf.about == ""

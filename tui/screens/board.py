@@ -1,6 +1,7 @@
 """What the fleet screen shows: header, pictures, and all agents as a table or as a map. Pure functions."""
 
 from collections.abc import Sequence
+from textwrap import wrap
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -231,11 +232,13 @@ def _aside(view: View, table: Table, top: int, shown: int, total: int) -> Line:
 def _empty(view: View, table: Table, width: int) -> list[Line]:
     if table.pattern and view.rows:
         text = f"no agent matches {table.pattern!r}: / changes the filter, escape clears it"
+    elif view.missing:
+        text = view.missing
     elif view.ending is not None:
         text = "no agent ever started"
     else:
         text = view.note or "waiting for the first agent"
-    return [(), (("  ", ""), (cut(text, width - 4), "dim"))]
+    return [(), *((("  ", ""), (line, "dim")) for line in wrap(text, width - 4))]
 
 
 def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
@@ -252,7 +255,7 @@ def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
         (4, "t", "timeline"),
         (7, "c", "compare"),
         (6, "r", "runs"),
-        *([(5, "]", "replay")] if over and not view.recording else []),
+        *([(5, "]", "replay")] if over and not view.recording and not view.missing else []),
         *(
             []
             if replay or (over and not table.frozen)

@@ -37,13 +37,25 @@ TO_DO: Mapping[str, str] = {
 }
 
 
+CUT_SHORT = "It was interrupted in its warm-up: let it run on until its window has been measured."
+
+
+def to_do(name: str, view: View) -> str | None:
+    """About one reason; None where there is nothing to be done."""
+    if name == "no_steady_state" and view.ending == "interrupted" and view.unmeasured:
+        return CUT_SHORT
+    if name == "damaged" and view.missing:
+        return "Copy the run's folder again from where it was made; what its summary says is shown."
+    return TO_DO.get(name)
+
+
 def reason_lines(view: View, width: int, glyphs: Glyphs) -> list[Line]:
     """Each reason as a sentence, below it what to do; then the failures by name."""
     lines: list[Line] = []
     for name, sentence in zip(view.invalid, view.why, strict=True):
         lines += _wrapped(f"{sentence[:1].upper()}{sentence[1:]}.", width, (f"{glyphs.states['failed']} ", "bad"), "")
-        if name in TO_DO:
-            lines += _wrapped(TO_DO[name], width, ("  ", ""), "dim")
+        if (advice := to_do(name, view)) is not None:
+            lines += _wrapped(advice, width, ("  ", ""), "dim")
         lines.append(())
     if not view.invalid:
         unknown = "Nothing speaks against the result so far." if view.ending is None else "Nothing speaks against it."

@@ -97,6 +97,7 @@ class RunsScreen(ListScreen[Path | None, Path]):
             subject=self.subject.name if self.subject is not None else "",
             against=self._told,
             problem=self.shelf.problem,
+            about=self.shelf.about if self.subject is None else "",
             unread=self.shelf.unread,
             footer=footer,
             aside=self.aside,
@@ -128,6 +129,8 @@ class RunsScreen(ListScreen[Path | None, Path]):
             self.dismiss(under.path)
         elif under.kind in {"damaged", "unstarted"}:
             self.viewer.say(under.reason, "bad")
+        elif under.kind == "starting":
+            self.viewer.say("it is being prepared: wait until it has begun", "warn")
         elif under.opens:
             self.viewer.trips.open_run(under.path)
         elif under.kind == "experiment":

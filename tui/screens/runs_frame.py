@@ -53,18 +53,23 @@ def compose_runs(
     subject: str = "",
     against: Mapping[Path, tuple[str, str]] | None = None,
     problem: str = "",
+    about: str = "",
     unread: int = 0,
     footer: bool = True,
     aside: Line = (),
     nested: bool = False,
 ) -> Frame:
-    """The screen's lines, a pure function. With a `subject` it asks for the run to compare that one with."""
+    """The screen's lines, a pure function. With a `subject` it asks for the run to compare that one with.
+
+    `about`: what is to be said of them all, in a line above them.
+    """
     glyphs = look.glyphs
     picking = bool(subject)
     kept = [p for p in entries if not picking or p.opens or p.kind == "unread"]
     order = arranged(_filtered(kept, choice.pattern), choice.sort, choice.backwards)
     details = 5 if height >= 34 else 4 if height >= 20 else 0
-    room = max(1, height - 2 - details - (1 if footer else 0))
+    first = 3 if about else 2
+    room = max(1, height - first - details - (1 if footer else 0))
     place = next((i for i, p in enumerate(order) if p.path == choice.cursor), 0)
     under = order[place] if order else None
     top = first_seen(choice.top, place, room, len(order))
@@ -73,6 +78,7 @@ def compose_runs(
     where = f"against {subject}" if picking else ""
     lines: list[Line] = [
         _title(kept, title, subject, unread, width, look, _part(choice, top, shown, order, kept)),
+        *([((" ", ""), (cut(about, width - 2, glyphs.ellipsis), "text"))] if about else []),
         head(spec, choice.sort, choice.backwards, width, glyphs, where),
     ]
     for past in shown:
@@ -81,7 +87,7 @@ def compose_runs(
         lines.append(row_line(past, spec, width, now, glyphs, mark=mark, against=other))
     if not shown:
         lines += _empty(kept, choice, title, problem, picking, unread, width)
-    lines += [()] * (2 + room - len(lines))
+    lines += [()] * (first + room - len(lines))
     if details:
         lines.append(((glyphs.rule * width, "rule"),))
         lines += about_lines(under, width, details - 1, now, glyphs)
@@ -89,8 +95,8 @@ def compose_runs(
         lines.append(_footer(choice, under, width, aside, picking=picking, nested=nested))
     return Frame(
         lines=tuple(lines[:height]),
-        marked=2 + place - top if shown else None,
-        first=2,
+        marked=first + place - top if shown else None,
+        first=first,
         shown=tuple(p.path for p in shown),
         order=tuple(p.path for p in order),
         choice=replace(choice, top=top, cursor=under.path if under else choice.cursor),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import lru_cache
+from textwrap import wrap
 from typing import cast
 
 import numpy as np
@@ -143,7 +144,7 @@ def compose_timeline(
     for row in shown:
         lines += [_lane(row, view, window, scope, cursor, left, look, shared=shared), *[()] * (apart - 1)]
     if not window.cells:
-        lines += [(), (("  ", ""), (view.note or "waiting for the first agent", "dim"))]
+        lines += [(), *((("  ", ""), (line, "dim")) for line in wrap(empty(view), width - 4))]
     lines += [()] * (height - len(lines) - 2)
     lines.append(_agent_line(view, window, scope, width, look))
     lines.append(footer(scope, width, aside, choice))
@@ -157,6 +158,13 @@ def compose_timeline(
         scope=replace(scope, top=top),
         shared=shared,
     )
+
+
+def empty(view: View) -> str:
+    """Why there are no agents."""
+    if view.missing or view.ending is None:
+        return view.missing or view.note or "waiting for the first agent"
+    return "no agent ever started"
 
 
 def _crossed(picture: Line, cursor: int | None, mark: str) -> Line:

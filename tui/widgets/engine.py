@@ -81,9 +81,13 @@ def working_set(engine: Engine, width: int, glyphs: Glyphs) -> Line:
 
 
 def hits(view: View, width: int, glyphs: Glyphs) -> Line:
-    """The engine's own hit rate; beside it, of the same window's prompts, what it could be at most."""
+    """The engine's own hit rate, which with KV offload is the GPU's alone; beside it, of the window's prompts, what
+    it could be at most.
+    """
     ratio, most = view.engine.hit_ratio, view.could_be_cached
     name = "hit " if width < 176 else "hit rate "
+    if view.engine.offloads:
+        name = f"GPU {name}" if width < 176 else "GPU's own hit rate "
     line: Line = ((name, "dim"), (f"{percent(ratio, glyphs.none, 1):>5}", "faint" if ratio is None else "text"))
     if width >= 176 and most is not None and view.phase not in BEFORE:
         line = (*line, (f" (expected {percent(most, glyphs.none, 1)})", "dim"))

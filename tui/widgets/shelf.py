@@ -114,6 +114,8 @@ def condition(past: Past, now: float, glyphs: Glyphs, width: int) -> tuple[str, 
         return f"{bad} start failed", "bad"
     if past.kind == "other":
         return f"{glyphs.states['idle']} no run", "faint"
+    if past.kind == "starting":
+        return f"{glyphs.states['queue']} starting", "prefill"
     if past.live:
         long = "" if past.virtual or past.kind in {"experiment", "folder"} else f" {clock(now - past.began)}"
         return f"{glyphs.states['decode']} live{long}", "decode bold"
@@ -123,10 +125,12 @@ def condition(past: Past, now: float, glyphs: Glyphs, width: int) -> tuple[str, 
         return f"{glyphs.states['prefill']} folder", "prefill"
     if past.condition == "died":
         return f"{bad} died", "bad"
+    if past.condition == "ended":
+        return f"{bad} {cut('ended, no summary' if width >= 19 else 'no summary', width - 2)}", "warn"
     if past.status == "failed":
         return f"{bad} failed", "bad"
     if past.kind == "recording":
-        return f"{glyphs.dot} recording", "good"
+        return f"{glyphs.states['done']} recorded", "good"
     if not past.valid:
         more = f" +{len(past.invalid) - 1}" if len(past.invalid) > 1 else ""
         reason = past.invalid[0].replace("_", " ") if past.invalid else "not valid"
@@ -214,7 +218,7 @@ def row_line(
         rest = past.about or past.reason
         line.append((cut(f"  {rest}", max(0, room - cells(line[-1:])), glyphs.ellipsis), "dim"))  # type: ignore[arg-type]
         return tuple(line)
-    still = past.valid is False or past.kind == "recording" or past.condition == "died"
+    still = past.valid is False or past.kind == "recording" or past.condition in {"died", "ended"}
     told = any(column.name == "engine" for column in spec)
     for column in spec:
         size = column.width
@@ -280,6 +284,10 @@ def _run_lines(past: Past, width: int, glyphs: Glyphs) -> list[Line]:
     elif past.condition == "died":
         lines.append(
             _said("died", "it was killed before it was summed up: enter shows what it wrote", width, glyphs, "warn")
+        )
+    elif past.condition == "ended":
+        lines.append(
+            _said(past.status, "it ended, but has no summary: enter shows what it wrote", width, glyphs, "warn")
         )
     if past.rate is not None or past.duration_s is not None:
         figures: list[Part] = [

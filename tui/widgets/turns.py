@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from windtunnel.simulator.results.call_lines import Waited
 from windtunnel.simulator.results.untold import LaneState
 from windtunnel.tui.figures import count, seconds, tenths
 from windtunnel.tui.theme import Line, Theme
@@ -91,13 +92,18 @@ def turns_head(width: int, story: Story) -> Line:
     return filled(((f"{names} {where}{more}", "head"),), width, "head")
 
 
+def waits_after(turn: Turn, after: Turn | None) -> tuple[Waited, ...]:
+    """What its thread did between it and its next call, or does now."""
+    return after.waits if after is not None else turn.then
+
+
 def spent(turn: Turn, after: Turn | None) -> dict[LaneState, float]:
     """Seconds of a call by state, and what its thread did until its next call."""
     out: dict[LaneState, float] = {}
     for part in turn.parts:
         state = PARTS[part.name]
         out[state] = out.get(state, 0.0) + part.seconds
-    for wait in after.waits if after is not None else ():
+    for wait in waits_after(turn, after):
         kind: LaneState = "tool" if wait.cause == "tool" else "wait"
         out[kind] = out.get(kind, 0.0) + wait.seconds
     return out
@@ -183,9 +189,10 @@ def _then(turn: Turn, after: Turn | None, story: Story, *, alarm: bool, separato
         return turn.failure.replace("_", " "), "bad"
     if turn.cut:
         return "cut by the end of the run", "cut"
-    if after is not None:
-        then = " + ".join(_wait_name(w.label, w.cause) for w in after.waits)
-        colour = "tool" if any(w.cause == "tool" for w in after.waits) else "wait"
+    waits = waits_after(turn, after)
+    if after is not None or waits:
+        then = " + ".join(_wait_name(w.label, w.cause) for w in waits)
+        colour = "tool" if any(w.cause == "tool" for w in waits) else "wait"
     elif not turn.done:
         then, colour = story.row.state, story.row.state
     else:
@@ -221,7 +228,7 @@ def about_turn(turn: Turn, after: Turn | None, width: int, look: Theme) -> Line:
         said.append(("queue or prefill: the engine does not say", "dim"))
     if any(part.name == "one_piece" for part in turn.parts):
         said.append(("answered in one piece: prefill and decode not told apart", "dim"))
-    for wait in after.waits if after is not None else ():
+    for wait in waits_after(turn, after):
         recorded = "" if wait.recorded_s is None else f" (recorded {seconds(wait.recorded_s)})"
         said.append((f"then {_wait_name(wait.label, wait.cause)} {seconds(wait.seconds)} s{recorded}", "tool"))
     if turn.failure:
