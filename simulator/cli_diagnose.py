@@ -25,5 +25,9 @@ def diagnose(run_dir: Path, alone: Path | None, limit: int, width: int | None, a
     Each part of a call's time says whether it was measured, derived by a rule, or is not known.
     """
     from windtunnel.simulator.diagnose import show
+    from windtunnel.simulator.results.eventless import with_events
+    from windtunnel.simulator.results.store import RunFolder
 
+    for run in (run_dir, *((alone,) if alone is not None else ())):
+        with_events(RunFolder.open(run))
     sys.exit(show(run_dir, alone=alone, limit=limit, width=width, as_json=as_json))

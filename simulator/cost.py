@@ -12,13 +12,14 @@ from msgspec import Struct
 
 from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.results import emulation
+from windtunnel.simulator.results.cautions import by_progress
 from windtunnel.simulator.results.cost import AtApi, Traffic, at_apis, chosen, shipped, traffic
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
-from windtunnel.simulator.results.text import count, percent
+from windtunnel.simulator.results.text import count, marked, percent
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.simulator.view import so_far
 from windtunnel.traces.errors import UsageError
@@ -171,8 +172,11 @@ def lines(cost: Cost, summary: Summary, *, own: bool) -> list[str]:
         cached = f"cached: unknown{could}"
     else:
         cached = f"{percent(load.cached / load.prompt if load.prompt else 0.0)} cached{could}"
-    told = f"{_millions(load.prompt)} prompt tokens, {cached}, {_millions(load.output)} output tokens"
+    prompt, output = marked(summary, _millions(load.prompt)), marked(summary, _millions(load.output))
+    told = f"{prompt} prompt tokens, {cached}, {output} output tokens"
     out += ["", *paper.wrapped(told, "traffic       ", " " * 14)]
+    if said := by_progress(summary):
+        out += paper.wrapped(said, " " * 14)
     out += _machine(cost)
     out += ["", *_table(cost)]
     out += paper.wrapped(_columns(cost), "")

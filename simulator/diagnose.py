@@ -16,7 +16,7 @@ from windtunnel.agents.events import CallEnd, EngineSample, Event
 from windtunnel.simulator.engines import levers
 from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
-from windtunnel.simulator.results.bottleneck import CLIENT_LATE, Bottleneck, again, find
+from windtunnel.simulator.results.bottleneck import Bottleneck, again, busy_client, find, late_client
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.calls import NS, tpot_s
 from windtunnel.simulator.results.damage import DAMAGED, judged
@@ -75,6 +75,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """Against a run of one agent, where one was given."""
     level: Level | None = None
     """The level that it does not meet; None where it does."""
+    doubt: str | None = None
+    """By how much times may be off because the client was late, and why it was; None where it was not."""
 
 
 def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, list[Problem]]:
@@ -137,6 +139,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
             emulated=summary.emulated,
             valid=summary.valid,
             level=None if breaks_it is None else _level(folder.run, breaks_it, broken, summary, settings),
+            doubt=_doubt(folder.run, summary),
         ),
         summary,
         [*problems, *notes],
@@ -187,26 +190,33 @@ def _decodes_in_time(limits: Sequence[slo.Condition], calls: Sequence[CallEnd], 
 
 def _lever(run: dict[str, Any], found: Bottleneck, summary: Summary, settings: dict[str, Any]) -> Lever | None:
     known = next((name for name in KINDS if name == found.kind), None)
-    engine, config = run.get("engine"), run.get("config")
+    engine = run.get("engine")
     name = engine.get("name") if isinstance(engine, dict) else None
     if not isinstance(name, str) or known is None:
         return None
-    late = CLIENT_LATE.intersection(summary.invalid_reasons)
-    if known == "client" and not late and found.parts.get("rate_cap", 0.0) > found.parts.get("client", 0.0):
+    if known == "client" and found.parts.get("rate_cap", 0.0) > found.parts.get("client", 0.0):
         return levers.RATE
-    workers = config.get("workers") if isinstance(config, dict) else None
-    return next(iter(levers_left(run, known, {**settings, "windtunnel.workers": workers})), None)
+    left = levers_left(run, known, settings)
+    return next((lever for lever in left if busy_client(summary) or lever.flag != "--workers"), None)
+
+
+def _doubt(run: dict[str, Any], summary: Summary) -> str | None:
+    """Of a client that was late; with what helps where it held itself up."""
+    said, busy = late_client(summary), busy_client(summary)
+    left = levers_left(run, "client", {}) if busy else []
+    return said + "".join(f"; try {lever.text}" for lever in left[:1]) if said else None
 
 
 def levers_left(run: dict[str, Any], kind: levers.Kind, settings: dict[str, Any]) -> list[Lever]:
     """What is not pulled yet against a limit, best first, by the engine's command and its resolved settings."""
-    engine, command = run.get("engine"), command_of(run)
+    engine, config, command = run.get("engine"), run.get("config"), command_of(run)
     engine = engine if isinstance(engine, dict) else {}
+    settings = {**settings, "windtunnel.workers": config.get("workers") if isinstance(config, dict) else None}
     started = command or ("emulator" if run.get("virtual") is True else None)
     if started is not None and engine.get("emulated") is True:
-        from windtunnel.simulator.expected import settings_with_weights
+        from windtunnel.simulator.expected import left
 
-        settings = settings_with_weights(started, settings)
+        return left(str(engine.get("name")), kind, started, settings)
     return levers.left(str(engine.get("name")), kind, command, settings)
 
 
@@ -276,6 +286,8 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         out += paper.wrapped(found.lever_note, "    ", "    ") if found.lever_note else []
     if found.level is not None:
         out += paper.wrapped(_broken(found.level, found), "  ! ", "    ")
+    if found.doubt is not None:
+        out += paper.wrapped(found.doubt, "  ! ", "    ")
     if found.emulated:
         told = emulation.in_words(summary.engine.emulation)
         out += paper.wrapped(f"EMULATED, not measured{': ' if told else ''}{told}", "")

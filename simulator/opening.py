@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from windtunnel.simulator.results import searched
-from windtunnel.simulator.results.store import RUN_FILE, RunFolder, without_description
+from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, RunFolder, without_description
 from windtunnel.simulator.results.unstarted import reason_of
 from windtunnel.traces.errors import UsageError
 
@@ -49,12 +49,18 @@ def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
 
         if is_experiment(paths[0]):
             return "comparison"
-        if holds_runs(paths[0]) or next(paths[0].glob(f"*/{searched.PLAN_FILE}"), None) is not None:
+        if (
+            searched.is_search(paths[0])
+            or holds_runs(paths[0])
+            or next(paths[0].glob(f"*/{searched.PLAN_FILE}"), None) is not None
+        ):
             return "runs"
         if (reason := reason_of(paths[0])) is not None:
             raise UsageError(f"the run in {paths[0]} did not start: {reason}")
         if (said := without_description(paths[0])) is not None:
             raise UsageError(said)
+        if (paths[0] / EVENTS_FILE).exists():
+            RunFolder.open(paths[0])  # a run that has not begun: its own sentence
         raise UsageError(f"{paths[0]} is no run folder: it has no {RUN_FILE}, and there are no runs in it")
     for path in paths:
         RunFolder.open(path)

@@ -9,7 +9,11 @@ import msgspec
 
 from windtunnel.agents.events import Event, Phase, RunEnd
 from windtunnel.simulator.experiments.kept import read_outcome
+from windtunnel.simulator.results.damage import in_words, judged
+from windtunnel.simulator.results.eventless import doubted, with_events, without_events
 from windtunnel.simulator.results.facts import is_recording
+from windtunnel.simulator.results.first_look import is_long
+from windtunnel.simulator.results.lines import COARSE
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
@@ -17,7 +21,7 @@ from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
 from windtunnel.traces.model import Problem
-from windtunnel.traces.outlet import to_json
+from windtunnel.traces.outlet import readable, to_json
 
 LINE_S = 1.0
 LOOK_S = 0.25
@@ -86,12 +90,27 @@ def so_far(summary: Summary) -> Summary:
     )
 
 
+def opened(summary: Summary, folder: RunFolder) -> Summary:
+    """With the folder that it was read from: `run.json` tells where the run was, and folders are copied."""
+    return msgspec.structs.replace(summary, run_dir=readable(folder.path))
+
+
 def print_run(folder: RunFolder, *, as_json: bool) -> None:
     """The stored summary, or one computed from the events of a run that has none (yet)."""
     now = state(folder, time.time())
     summary = folder.summary()
-    if summary is None:
-        problems: list[Problem] = []
+    problems: list[Problem] = []
+    if summary is not None and (said := without_events(folder)):
+        print(said, file=sys.stderr)
+        summary = doubted(summary)
+    elif summary is not None:
+        for _ in folder.events(problems, leave_out=(COARSE,) if is_long(folder) else ()):
+            pass
+        summary = judged(summary, problems)
+        if problems:
+            print(in_words(problems), file=sys.stderr)
+    else:
+        with_events(folder)
         summary = recompute(folder.path, problems)
         if now != "finished":
             # Its events may hold its end: then only its summary was never written.
@@ -101,6 +120,7 @@ def print_run(folder: RunFolder, *, as_json: bool) -> None:
             print(f"the {what} in {folder.path} {word}; what follows is computed from its events", file=sys.stderr)
         if problems:
             print(f"{problems[0]}" + (f" (and {len(problems) - 1} more)" if problems[1:] else ""), file=sys.stderr)
+    summary = opened(summary, folder)
     if now == "running":
         summary = so_far(summary)
     print(to_json(summary).decode() if as_json else render_summary(summary, running=now == "running"))

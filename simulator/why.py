@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from windtunnel.simulator.results import searched
+from windtunnel.simulator.results import emulation, searched
+from windtunnel.simulator.results.eventless import with_events
 from windtunnel.simulator.results.misses import CacheReport, provided, read, settings
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder, without_description
 from windtunnel.simulator.results.text import count
@@ -23,7 +24,7 @@ from windtunnel.traces.format import fingerprint
 from windtunnel.traces.model import Problem, Trace
 from windtunnel.traces.outlet import safe, to_json
 from windtunnel.traces.remedies import remedy
-from windtunnel.traces.sources import load
+from windtunnel.traces.sources import Loaded, load
 
 MIN_WIDTH = 60
 Session = tuple[Trace, Report]
@@ -130,7 +131,7 @@ def _label(trace: Trace) -> str:
 
 
 def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str]]:
-    folder = RunFolder.open(path)
+    folder = with_events(RunFolder.open(path))
     traces, notes = _replayed(folder)
     breaks = _breaks(traces)
     problems: list[Problem] = []
@@ -141,8 +142,10 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     prompt = report.total("prompt")
     changed = [c for c in report.calls if c.culprit is not None]
     found = rows(((c.culprit or "", agents.get(c.trace, ""), c.diverged) for c in changed), prompt)
+    emulated = emulation.of_run(folder.run) is not None
     data = {
         "run_dir": str(path),
+        "emulated": emulated,
         "match_unit": report.unit,
         "total": {k: report.total(k) for k in ("prompt", "cached", "missed", "diverged", "fresh")}
         | {"calls": len(report.calls), "calls_without_usage": report.unknown},
@@ -154,7 +157,10 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
         "calls": report.calls,
         "problems": [*notes, *problems],
     }
-    return data, _run_lines(path, report, found, breaks, paper, limit)
+    lines = _run_lines(path, report, found, breaks, paper, limit)
+    if emulated:
+        lines[:0] = paper.wrapped(emulation.announced(folder.run["engine"].get("emulation")), "")
+    return data, lines
 
 
 def breaks_of(folder: RunFolder) -> tuple[dict[tuple[str, int], Break], list[Problem]]:
@@ -218,21 +224,37 @@ def _replayed(folder: RunFolder) -> tuple[list[Trace], list[Problem]]:
     traces: list[Trace] = []
     notes: list[Problem] = []
     paths = [t.get("path") for t in wanted.values()]
-    for path in dict.fromkeys(p for p in paths if isinstance(p, str)):
-        try:
-            loaded = load([path])
-        except TraceError as error:
-            notes.append(Problem(path, None, f"the trace cannot be read any more ({error})"))
+    loaded = _together([p for p in dict.fromkeys(paths) if isinstance(p, str)], notes)
+    for trace, path in zip(loaded.traces, loaded.paths, strict=True):
+        entry = wanted.get(trace.header.id)
+        if entry is None:
             continue
-        for trace in loaded.traces:
-            entry = wanted.get(trace.header.id)
-            if entry is None:
-                continue
-            if entry.get("fingerprint") == fingerprint(trace) or entry.get("calls") == len(trace.calls):
-                traces.append(trace)
-            else:
-                notes.append(Problem(path, None, f"session {trace.header.id} is not what was replayed: left out"))
+        if entry.get("fingerprint") == fingerprint(trace) or entry.get("calls") == len(trace.calls):
+            traces.append(trace)
+        else:
+            notes.append(Problem(path, None, f"session {trace.header.id} is not what was replayed: left out"))
     return traces, notes
+
+
+def _together(paths: Sequence[str], notes: list[Problem]) -> Loaded:
+    """Loaded as the run did: of logs that share requests each counts once only where all are named."""
+    try:
+        return _all(paths)
+    except TraceError:
+        return _all([path for path in paths if _readable(path, notes)])
+
+
+def _all(paths: Sequence[str]) -> Loaded:
+    return load(paths) if paths else Loaded((), (), ())
+
+
+def _readable(path: str, notes: list[Problem]) -> bool:
+    try:
+        load([path])
+    except TraceError as error:
+        notes.append(Problem(path, None, f"the trace cannot be read any more ({error})"))
+        return False
+    return True
 
 
 def _total(sessions: Sequence[Session]) -> dict[str, int]:

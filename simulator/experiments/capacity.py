@@ -306,7 +306,7 @@ def answer(
     lag = [reading for reading in edge.readings if CLIENT_LATE.intersection(reading.reasons)]
     if lag:
         least = min(reading.agents for reading in lag)
-        notes.append(f"from {count(least, 'agent')} on the client was the bottleneck: those runs are not valid")
+        notes.append(f"from {count(least, 'agent')} on the client was late: those runs are not valid")
     notes += _not_valid(edge, duration_s)
     after = min((reading.agents for reading in edge.readings if reading.agents > edge.agents), default=None)
     rising, about = steadiness(edge)

@@ -313,4 +313,6 @@ def _notes(
         notes.append(sr.OTHER_MODEL)
     inside = [run for _, run in sorted(step.runs.items())]
     notes += [sr.LIVE.format(run.place) for run in inside if run.live]
+    seen = [(run.place, run.summary.output_tokens_by_progress) for run in inside]
+    notes += [sr.BY_PROGRESS.format(place, tokens) for place, tokens in seen if tokens]
     return notes + [f"{run.place}: {run.damage}" for run in inside if run.damage]

@@ -12,12 +12,14 @@ from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.experiments.digests import digest, text
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words, judged
+from windtunnel.simulator.results.eventless import doubted, without_events
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder
 from windtunnel.simulator.results.summary import of_tally
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.unended import stored
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import shown
 
@@ -109,7 +111,7 @@ class Reading:
 
     def __init__(self, path: Path) -> None:
         self.folder = RunFolder.open(path)
-        self.tally = Tally(self.folder.run, ())
+        self.tally = Tally(self.folder.run, (), stored(self.folder.path / EVENTS_FILE, self.folder.agents))
         """Everything that its events tell."""
         self._tail = self.folder.tail()
 
@@ -126,9 +128,10 @@ class Reading:
             problems.append(Problem(str(tail.path), tail.line, "the last line is incomplete"))
         calls: dict[Key, CallEnd] = {(call.session, call.thread, call.call): call for call in tally.window_calls}
         summary = judged(self.folder.summary() or of_tally(run, tally), problems)
-        return Measured(
-            self.folder.path, run, _so_far(summary) if live else summary, calls, in_words(problems), live=live
-        )
+        if gone := without_events(self.folder):
+            summary = doubted(summary)
+        damage = gone or in_words(problems)
+        return Measured(self.folder.path, run, _so_far(summary) if live else summary, calls, damage, live=live)
 
     def close(self) -> None:
         self._tail.close()

@@ -22,6 +22,7 @@ BLOCKED = "no verdict: the runs were not interleaved"
 NOT_MODELLED = "no verdict: the emulator does not model {}"
 OTHER_WORK = "no verdict: its settings made other sessions be replayed than those it is compared with"
 LIVE = "{} is still going on: its figures so far, and no verdict"
+BY_PROGRESS = "{}: ~{:,} of its output tokens are of calls without an end, as far as its progress saw them"
 ASSUMED = "acceptance is assumed: the emulator has no drafts to judge"
 OTHER_MODEL = "same work forced on both models: speed only"
 

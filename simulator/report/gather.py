@@ -14,6 +14,7 @@ from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import lanes as of_lanes
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.damage import in_words, judged
+from windtunnel.simulator.results.eventless import doubted, with_events, without_events
 from windtunnel.simulator.results.lines import CHUNKS
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
@@ -81,7 +82,12 @@ def gather(path: Path) -> Gathered:
     unwanted = () if summary is None else (*NOT_DRAWN, CHUNKS) if short else NOT_DRAWN
     events = list(folder.events(problems, leave_out=unwanted))
     tally = Tally(folder.run, events)
+    gone = without_events(folder)
+    if summary is None:
+        with_events(folder)
     summary = judged(summary or summarise(folder.run, events), problems)
+    if gone:
+        summary = doubted(summary)
     if state(folder, time.time()) == "running":
         summary = so_far(summary)
     length = max(tally.end_t / NS, 1e-9)
@@ -112,7 +118,7 @@ def gather(path: Path) -> Gathered:
         lanes=_lanes(lanes, untold, shown, tally.end_t),
         lanes_step_s=lanes_step_ms(tally.end_t) / 1000,
         lanes_left_out=len(agents) - len(shown),
-        damage=in_words(problems),
+        damage=gone or in_words(problems),
     )
 
 

@@ -1,6 +1,7 @@
 """From folders to a page, to Markdown, or to a table of calls."""
 
 import csv
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,12 +16,14 @@ from windtunnel.simulator.report import page
 from windtunnel.simulator.report.gather import gather
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.damage import in_words
+from windtunnel.simulator.results.eventless import doubted, with_events, without_events
+from windtunnel.simulator.results.full_disk import is_full
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.text import count, render_summary
-from windtunnel.simulator.view import so_far
-from windtunnel.traces.errors import RunError, UsageError
+from windtunnel.simulator.view import opened, so_far
+from windtunnel.traces.errors import RunError, UsageError, WindtunnelError
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import readable, to_json
 
@@ -51,8 +54,14 @@ def write_page(folders: Sequence[Path], out: Path | None) -> Path:
     try:
         target.write_text(readable(text), encoding="utf-8")
     except OSError as error:
-        raise RunError(f"{target} cannot be written ({error.strerror}); give --out another file") from error
+        raise _unwritten(target, error, "give --out another file") from error
     return target
+
+
+def _unwritten(target: Path, error: OSError, then: str) -> WindtunnelError:
+    """A place that cannot be used is a mistake in the command; a full disk is none."""
+    kind = RunError if is_full(error) else UsageError
+    return kind(f"{target} cannot be written ({error.strerror or error}); {then}")
 
 
 def _page(folders: Sequence[Path]) -> str:
@@ -81,7 +90,11 @@ def printed(folders: Sequence[Path]) -> str:
 
 def _of_run(folder: RunFolder) -> str:
     going_on = state(folder, time.time()) == "running"
-    summary = folder.summary() or recompute(folder.path)
+    if gone := without_events(folder):
+        print(gone, file=sys.stderr)
+    summary = folder.summary() or recompute(with_events(folder).path)
+    summary = doubted(summary) if gone else summary
+    summary = opened(summary, folder)
     return render_summary(so_far(summary) if going_on else summary, running=going_on)
 
 
@@ -103,14 +116,14 @@ def write_calls(folders: Sequence[Path], target: Path) -> str:
             case _:
                 raise UsageError(f"--calls {target}: its ending says the format; use .csv, .json or .parquet")
     except OSError as error:
-        raise RunError(f"{target} cannot be written ({error.strerror}); give another file") from error
+        raise _unwritten(target, error, "give --calls another file") from error
     damage = in_words(problems)
     return f"{target}: {count(len(rows), 'call')} of {count(len(folders), 'run')}" + (f"; {damage}" if damage else "")
 
 
 def call_rows(folder: Path, problems: list[Problem] | None = None) -> Iterator[dict[str, Any]]:
     """One row a call, failed and cut ones too; what was not reported is empty."""
-    for event in RunFolder.open(folder).events(problems):
+    for event in with_events(RunFolder.open(folder)).events(problems):
         if isinstance(event, CallEnd):
             row: dict[str, Any] = {"run": str(folder)}
             for name in COLUMNS:

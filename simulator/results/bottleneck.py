@@ -4,8 +4,8 @@ The parts of all calls' time are given to what makes them: waiting in the queue 
 cache, whichever the engine's own figures show; computing evicted tokens again to the KV cache; other prefill to
 compute; decoding to bandwidth. Who waits while neither is reached waits for other prompts to be computed, and so does
 who decodes and is held up by them: both are given to what those prompts are, evicted ones or new ones, unless the steps
-are so small that their budget is what the queue waits for. The largest is the bottleneck. Time of which nothing is
-known stays unknown.
+are so small that their budget is what the queue waits for. The largest is the bottleneck, also where the client was
+late: that makes times doubtful and is told beside it. Time of which nothing is known stays unknown.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -18,7 +18,8 @@ from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results.breakdown import CallTime, shares
 from windtunnel.simulator.results.misses import CAUSES, CallCache, Cause
 from windtunnel.simulator.results.summary_model import Summary
-from windtunnel.simulator.results.text import count
+from windtunnel.simulator.results.text import count, percent
+from windtunnel.simulator.results.validity import CPU_LIMIT, LAG_LIMIT_S
 
 Kind = Literal["client", "front", "kv_capacity", "batch", "prefill_budget", "prefill_compute", "decode", "unknown"]
 WORDS: dict[str, str] = {
@@ -41,10 +42,12 @@ OFTEN = 0.3
 """Of the scrapes: where somebody waited in as many, time that was queue or prefill is more likely queue."""
 HELD_UP = 0.05
 """Of the calls' time: below it decode that prompts hold up is not worth a line."""
+TOLD = 0.005
+"""A share below it would be told as 0%."""
 LIMITS = ("scheduler_config.max_num_seqs", "server_args.max_running_requests", "props.total_slots")
 """How many requests may run at once, as engines name it."""
 CLIENT_LATE = frozenset(("client_lag", "client_cpu"))
-"""Reasons of a run in which the client was the bottleneck: beyond it nothing is known of the engine."""
+"""Reasons of a run whose times are doubtful because its client was late."""
 LOST = ("evicted", CAUSES["preempted"])
 """What a part's cause says of tokens that had to make room."""
 MADE_ROOM: tuple[Cause, ...] = ("evicted", "evicted_in_queue", "preempted")
@@ -114,8 +117,6 @@ def find(
             likely[name] += share * unknown
     left = [name for name in likely if name not in but and likely[name] > 0] or list(likely)
     kind: Any = max(left, key=lambda name: likely[name]) if times else "unknown"
-    if CLIENT_LATE.intersection(summary.invalid_reasons):
-        kind = "client"  # a late client makes every other part look longer than it was
     return Bottleneck(
         kind=kind,
         words=WORDS[kind],
@@ -124,6 +125,35 @@ def find(
         parts=parts,
         evidence=tuple(_evidence(kind, summary, samples, waited, working_set, settings, parts, lost, evicted)),
     )
+
+
+def busy_client(summary: Summary) -> bool:
+    """Whether the client's own work is what makes it late, so that more processes help."""
+    return summary.client_cpu is not None and summary.client_cpu > CPU_LIMIT
+
+
+def late_client(summary: Summary) -> str:
+    """By how much the client was late, and what held it up; empty where the run is not held invalid for it."""
+    if not CLIENT_LATE.intersection(summary.invalid_reasons):
+        return ""
+    lag, cpu, stolen = summary.client_lag_s, summary.client_cpu, summary.host_stolen
+    said = "the client was late: single times may be too long"
+    if lag is not None:
+        said = (
+            f"the client was late, by {_ms(lag.p50)} at p50 and {_ms(lag.p99)} at p99 (the limit is "
+            f"{_ms(LAG_LIMIT_S)}): single times may be too long by as much"
+        )
+    if cpu is None:
+        return f"{said}; what held it up is not known"
+    own = f"{said}; it used {cpu:.0%} of a core itself"
+    if busy_client(summary):
+        return f"{own}, above the limit of {CPU_LIMIT:.0%}"
+    host = f" (the host took {percent(stolen)} of the cores' time)" if stolen is not None and stolen >= TOLD else ""
+    return f"{own}: the machine was busy with others{host}"
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms"
 
 
 def _queue_kind(waited: Sequence[EngineSample], settings: dict[str, Any], summary: Summary) -> str:
@@ -194,9 +224,9 @@ def _evidence(
             said.append(
                 f"the live sessions' contexts reach {working_set:,.0f} tokens, the cache holds {engine.kv_tokens:,}"
             )
-        if evicted:
+        if evicted >= TOLD:
             said.append(f"{evicted:.0%} of the prompt tokens that were computed had been evicted or preempted before")
-        if lost:
+        if lost >= TOLD:
             said.append(f"{lost:.0%} of the calls' time computes again what was evicted or preempted")
         if evicted * held > HELD_UP:
             said.append(f"{evicted * held:.0%} of the calls' time is decode that such prompts hold up")
@@ -223,18 +253,19 @@ def _evidence(
     if kind == "client":
         if parts.get("rate_cap", 0.0) > 0.01:
             said.append(f"{parts['rate_cap']:.0%} of the calls' time waits for --rate")
-        said += [f"the run says {reason}" for reason in summary.invalid_reasons if reason.startswith("client")]
-    if parts.get("first_token"):
+        if parts.get("client", 0.0) > 0.01:
+            said.append(f"{parts['client']:.0%} of the calls' time passes before the client sends them")
+    if parts.get("first_token", 0.0) >= TOLD:
         said.append(
             f"of {parts['first_token']:.0%} of the calls' time it is not known whether it was queue or prefill; "
             f"somebody waited in {_share(waited, samples)} of the scrapes"
         )
-    if parts.get("one_piece"):
+    if parts.get("one_piece", 0.0) >= TOLD:
         said.append(
             f"{parts['one_piece']:.0%} of the calls' time is answers in one piece, not streamed: prefill and decode "
             "are not told apart"
         )
-    if parts.get("prefill"):
+    if parts.get("prefill", 0.0) >= TOLD:
         said.append("the engine does not say what was cached: what is prefilled may be new or lost")
     return said
 

@@ -29,6 +29,15 @@ def restarted(summary: Summary) -> str:
     return f"{', '.join(f'{t:.1f} s' for t in times[:RESTARTS_SHOWN])}{more}"
 
 
+def by_progress(summary: Summary) -> str:
+    """How the tokens of calls without an end were counted, which figures with ~ hold; empty where all calls ended."""
+    tokens = summary.output_tokens_by_progress
+    if not tokens:
+        return ""
+    prompts = "" if summary.kind == "recording" else "; their prompts count as planned, from the first token on"
+    return f"~: {tokens:,} output tokens are of calls without an end, as far as the run's progress saw them{prompts}"
+
+
 def cautions(summary: Summary) -> list[str]:
     """One sentence each, none where nothing is to be said."""
     said = []
@@ -36,9 +45,12 @@ def cautions(summary: Summary) -> list[str]:
         unended, begun = found
         remedy = "" if summary.kind == "recording" else "; a longer --duration helps"
         said.append(
-            f"{unended:,} of the {begun:,} calls begun in the window had not ended when the run did; they are left "
-            f"out, and are mostly the long ones: E2E and the upper percentiles are too low{remedy}"
+            f"{unended:,} of the {begun:,} calls begun in the window had not ended when the run did; the tokens that "
+            "they had got count, their latencies are left out, and they are mostly the long ones: E2E and the upper "
+            f"percentiles are too low{remedy}"
         )
+    if told := by_progress(summary):
+        said.append(told)
     if summary.calls_in_one_piece and summary.e2e_s is not None:
         whole = summary.calls_in_one_piece
         calls = f"the {summary.e2e_s.n:,} calls were" if summary.e2e_s.n > 1 else "1 call was"

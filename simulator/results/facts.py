@@ -187,9 +187,13 @@ def _foreign_total(tally: Tally, values: dict[str, Value]) -> bool:
 def _foreign_in_window(tally: Tally) -> bool:
     """Where a run was cut: tokens the engine generated between two scrapes against those that arrived.
 
-    Some engines count a request's tokens when it ends, so the tokens of the calls that ended must fall short too.
+    Some engines count a request's tokens when it ends, so the tokens of the calls that ended must fall short too. How
+    far calls without an end had come is known up to the last look at them, and only where the server tells counts.
     """
     samples = tally.engine_in_window()
+    if tally.open_calls:
+        seen = tally.unended.last if tally.unended.exact else None
+        samples = [] if seen is None else [sample for sample in samples if sample.t <= seen]
     known = all(call.completion_tokens is not None for call in tally.window_calls)
     failed = any(call.failure is not None for call in tally.calls)  # a server may generate on after a stream broke
     if len(samples) < 2 or not known or failed or not tally.window_calls:

@@ -19,6 +19,15 @@ def total(values: list[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+def output_tokens(tally: Tally) -> int | None:
+    told = tally.unended.output if len(tally.unended.times) else None
+    return total([*map(of_call.output_tokens, tally.calls), told])
+
+
+def prompt_tokens(tally: Tally) -> int | None:
+    return total([*map(of_call.prompt_tokens, tally.calls), tally.unended.prompt])
+
+
 def sessions_with(status: str) -> Callable[[Tally], int]:
     return lambda tally: sum(1 for s in tally.sessions.values() if s.end is not None and s.end.status == status)
 
@@ -39,6 +48,7 @@ def prompt_per_s(tally: Tally) -> float | None:
     if window is None:
         return None
     tokens = [of_call.prompt_tokens(call) for call in tally.calls if window.holds(call.t_first)]
+    tokens += [prompt for first, prompt in tally.unended.prompts if window.holds(first)]
     if not tokens:
         return 0.0
     whole = total(tokens)

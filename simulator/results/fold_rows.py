@@ -306,6 +306,10 @@ class Agent:
         self._waited.setdefault(thread, []).append(wait)
         self.settle(t)
 
+    def waited(self, thread: int) -> tuple[Waited, ...]:
+        """A thread's waits since its latest call ended."""
+        return tuple(self._waited.get(thread, ()))
+
     def call_end(self, event: CallEnd, cache: CallCache | None) -> CallLine:
         """Closes the call; the figures of its end replace what progress had guessed."""
         self.lane.apply(event)

@@ -128,8 +128,8 @@ METRICS: dict[str, Metric] = {
             "tokens",
             None,
             "output",
-            "output tokens of the run: reported; for cut and failed calls the tokens that arrived",
-            lambda t: figures.total([of_call.output_tokens(c) for c in t.calls]),
+            "output tokens of the run: reported; for cut, failed and unended calls the tokens that arrived",
+            figures.output_tokens,
         ),
         Metric(
             "prompt_tokens",
@@ -138,7 +138,7 @@ METRICS: dict[str, Metric] = {
             "prompt",
             "prompt tokens of the run, cached ones included: reported; for calls cut or failed after their first "
             "token, expected",
-            lambda t: figures.total([of_call.prompt_tokens(c) for c in t.calls]),
+            figures.prompt_tokens,
         ),
         Metric(
             "prompts_over",

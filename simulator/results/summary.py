@@ -19,9 +19,10 @@ from windtunnel.simulator.results.damage import lost
 from windtunnel.simulator.results.distribution import mean, ratio, tidy
 from windtunnel.simulator.results.emulation import Emulation
 from windtunnel.simulator.results.metrics import METRICS
-from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder
 from windtunnel.simulator.results.summary_model import EngineDelta, EngineSummary, GpuSummary, Summary
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.unended import stored
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 
@@ -38,7 +39,8 @@ def recompute(run_dir: Path, problems: list[Problem] | None = None) -> Summary:
     """The summary of a run folder, from `run.json` and `events.jsonl` alone."""
     folder = RunFolder.open(run_dir)
     found: list[Problem] = [] if problems is None else problems
-    return summarise(folder.run, folder.events(found), found)
+    tally = Tally(folder.run, folder.events(found), stored(folder.path / EVENTS_FILE, folder.agents))
+    return of_tally(folder.run, tally, damaged=lost(found))
 
 
 def summarise(run: dict[str, Any], events: Iterable[Event], problems: Sequence[Problem] = ()) -> Summary:
@@ -53,7 +55,7 @@ def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Sum
     if facts.is_recording(run):
         values |= dict.fromkeys(OF_REPLAYS)
     reasons = validity.judge(facts.of_tally(tally, values, damaged=damaged))
-    end = tally.run_end
+    end, by_progress = tally.run_end, tally.unended.output
     engine = _dict(run.get("engine"))
     numbers: dict[str, Any] = values
     return Summary(
@@ -76,6 +78,7 @@ def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Sum
         engine_delta=_delta(tally.counters),
         gpu=_gpu(tally.gpu_in_window(), values["output_tokens_per_s"]),
         failures=tally.failures(),
+        output_tokens_by_progress=by_progress or msgspec.UNSET,
         **numbers,
     )
 

@@ -213,6 +213,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     engine_delta: EngineDelta
     gpu: GpuSummary | None
     failures: dict[str, int]
+    output_tokens_by_progress: int | UnsetType = UNSET
+    """Of `output_tokens`: of calls without an end, as the run's progress told them. Left out where all calls ended."""
 
 
 _DECODER = msgspec.json.Decoder(Summary)

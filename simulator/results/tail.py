@@ -17,7 +17,8 @@ LONGEST_LINE = 1 << 28
 class Tail:
     """Follows `events.jsonl`: each `poll` gives what was added since the last one."""
 
-    def __init__(self, path: Path, leave_out: Sequence[str] = (), *, agents: int | None = None) -> None:
+    def __init__(self, path: Path, leave_out: Sequence[str] = (), *, agents: int | None = None, start: int = 0) -> None:
+        """`start`: where a line begins; what comes before it is not read."""
         self.path = path
         self.leave_out = leave_out
         """Types of events that are not wanted."""
@@ -28,7 +29,7 @@ class Tail:
         """Bytes after the last line end: a line that is still being written, or never was finished."""
         self.line = 1
         """Number of the next line."""
-        self.read = 0
+        self.read = start
         """Bytes."""
         self.ended = True
         """The last step reached the end of what there is."""
@@ -46,6 +47,7 @@ class Tail:
         if self._file is None:
             try:
                 self._file = open_regular(self.path)
+                self._file.seek(self.read)
             except FileNotFoundError:
                 self.ended = True
                 return []

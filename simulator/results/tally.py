@@ -28,9 +28,11 @@ from windtunnel.agents.events import (
     WaitEnd,
     WaitStart,
 )
+from windtunnel.simulator.results import unended
 from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, in_one_piece, token_chunks
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
+from windtunnel.simulator.results.unended import Looks, Unended
 
 CUT_SHORT_S = 0.001
 WaitKey = tuple[int, str, int, int, str]
@@ -51,7 +53,10 @@ class Window(Struct, frozen=True):
 
 
 class Arrivals(Struct, frozen=True):
-    """Every chunk of the run whose tokens are known: when it arrived and how many tokens it carried."""
+    """Every chunk of the run whose tokens are known: when it arrived and how many tokens it carried.
+
+    Of calls without an end the tokens that progress told of.
+    """
 
     times: Times
     counts: Counts
@@ -81,7 +86,8 @@ class ToolWait(Struct, frozen=True, gc=False):
 class Tally:
     """Plain lists in event order. `window` is None without a steady state."""
 
-    def __init__(self, run: dict[str, Any], events: Iterable[Event]) -> None:
+    def __init__(self, run: dict[str, Any], events: Iterable[Event], looks: Looks | None = None) -> None:
+        """`looks`: asked only where calls have no end; not needed with a list of all events."""
         self.run = run
         self.run_start: RunStart | None = None
         self.run_end: RunEnd | None = None
@@ -102,6 +108,7 @@ class Tally:
         self._waits: dict[WaitKey, WaitStart] = {}
         self._chunks: list[tuple[Times, Counts]] = []
         """Of the first calls: as many as somebody asked for."""
+        self._looks = unended.held(events) if looks is None and isinstance(events, Sequence) else looks
         self._seen = False
         self.window: Window | None = None
         self.window_calls: list[CallEnd] = []
@@ -112,6 +119,7 @@ class Tally:
         """Takes in what follows in the file: a run that goes on is walked through once."""
         self._read(events)
         self.__dict__.pop("arrivals", None)
+        self.__dict__.pop("unended", None)
         self.window = self._find_window()
         self.window_calls = self._window_calls()
         self.occupancy = self._occupancy(self.window) if self.window else Occupancy()
@@ -127,9 +135,18 @@ class Tally:
     def arrivals(self) -> Arrivals:
         self._chunks += map(token_chunks, self.calls[len(self._chunks) :])
         chunks = [(times, counts) for times, counts in self._chunks if len(counts)]
+        if len(self.unended.times):
+            chunks.append((self.unended.times, self.unended.counts))
         if not chunks:
             return Arrivals(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float64))
         return Arrivals(np.concatenate([times for times, _ in chunks]), np.concatenate([n for _, n in chunks]))
+
+    @cached_property
+    def unended(self) -> Unended:
+        """What calls without an end had come to. A run that ended has none, and its progress is not looked at again."""
+        if not self.open_calls or self._looks is None:
+            return unended.NOTHING
+        return unended.read(self.open_calls.values(), self._looks, self.last_t)
 
     @property
     def end_t(self) -> int:

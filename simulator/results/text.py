@@ -1,10 +1,12 @@
 """The summary for people: plain text, 80 columns, the answer first. What was not reported says so."""
 
 import textwrap
+from collections.abc import Mapping
+from typing import Any
 
 from windtunnel.agents.failures import explain
 from windtunnel.simulator.results import emulation
-from windtunnel.simulator.results.cautions import cautions, restarted
+from windtunnel.simulator.results.cautions import by_progress, cautions, restarted
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
@@ -58,7 +60,8 @@ def _headline(summary: Summary) -> list[str]:
 
 def _validity(summary: Summary, *, running: bool) -> list[str]:
     if running:
-        return ["still running: these are the figures so far"]
+        told = by_progress(summary)
+        return ["still running: these are the figures so far", *(_wrapped(told, "  - ") if told else ())]
     why = "" if summary.status_reason in {None, summary.status} else f" ({summary.status_reason})"
     ending = f"{summary.status}{why}"
     reasons = summary.invalid_reasons
@@ -79,7 +82,7 @@ def _validity(summary: Summary, *, running: bool) -> list[str]:
 def _unmeasured(summary: Summary) -> list[str]:
     """What there is of a run without a window: its counts, and the engine's own."""
     tokens = [
-        f"{value:,} {what}"
+        marked(summary, f"{value:,} {what}")
         for value, what in (
             (summary.output_tokens, "out"),
             (summary.prompt_tokens, "prompt"),
@@ -127,8 +130,8 @@ def _calls(summary: Summary) -> list[str]:
 
 def _throughput(summary: Summary) -> list[str]:
     rates = [
-        _figure(summary.output_tokens_per_s, "tokens/s out"),
-        _figure(summary.prompt_tokens_per_s, "tokens/s in"),
+        marked(summary, _figure(summary.output_tokens_per_s, "tokens/s out")),
+        marked(summary, _figure(summary.prompt_tokens_per_s, "tokens/s in")),
         f"window {summary.window_s:.1f} s of {summary.duration_s:.1f} s",
     ]
     agents = [
@@ -140,8 +143,8 @@ def _throughput(summary: Summary) -> list[str]:
     if summary.reprefilled_tokens:
         cache.append(f"{summary.reprefilled_tokens:,} generated tokens sent back as other text")
     tokens = [
-        _figure(summary.output_tokens, "out"),
-        _figure(summary.prompt_tokens, "prompt"),
+        marked(summary, _figure(summary.output_tokens, "out")),
+        marked(summary, _figure(summary.prompt_tokens, "prompt")),
         _cached(summary),
     ]
     if summary.prompts_over is not None and abs(summary.prompts_over) >= 0.005:
@@ -168,6 +171,11 @@ def _throughput(summary: Summary) -> list[str]:
         models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
         rows.append(("lengths from", [", ".join(map(shown, models))]))
     return [line for label, parts in rows for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
+
+
+def marked(summary: Summary, figure: str) -> str:
+    """A figure made of counts of tokens: with ~ where some are what the run's progress told."""
+    return f"~{figure}" if summary.output_tokens_by_progress and figure[:1].isdigit() else figure
 
 
 def _cached(summary: Summary) -> str:
@@ -236,16 +244,19 @@ def _engine(summary: Summary) -> list[str]:
     if gpu is not None:
         watts = MISSING if gpu.power_w is None else f"{gpu.power_w:,.0f} W"
         if gpu.kwh_per_million_tokens is not None:
-            watts += f"   {gpu.kwh_per_million_tokens:.3g} kWh per million output tokens"
+            watts += f"   {marked(summary, f'{gpu.kwh_per_million_tokens:.3g}')} kWh per million output tokens"
         lines += _wrapped(f"{percent(gpu.utilisation)} busy   {watts}", f"{count(gpu.count, 'GPU')}".ljust(_LABEL))
     return lines
 
 
 def _hits(summary: Summary) -> str:
     """What its ratio of prefix hits is of."""
-    told = summary.engine.resolved or {}
-    offloads = any(str(told.get(name)).lower() not in _NOT_SET for name in _OFFLOADS)
-    return "GPU's own hit ratio" if offloads else "hit ratio"
+    return "GPU's own hit ratio" if offloads(summary.engine.resolved or {}) else "hit ratio"
+
+
+def offloads(resolved: Mapping[str, Any]) -> bool:
+    """Whether an engine with these settings finds tokens outside the GPU too, which its own hit ratio leaves out."""
+    return any(str(resolved.get(name)).lower() not in _NOT_SET for name in _OFFLOADS)
 
 
 def _failures(summary: Summary) -> list[str]:

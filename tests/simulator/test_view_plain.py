@@ -19,7 +19,10 @@ from windtunnel.agents.events import (
     RunStart,
     SessionEnd,
 )
+from windtunnel.simulator.report.write import printed
 from windtunnel.simulator.results.store import RunFolder
+from windtunnel.simulator.results.summary import recompute
+from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.view import follow_run, print_run
 
 S = 1_000_000_000
@@ -170,3 +173,22 @@ def test_one_whose_events_hold_no_end_died(tmp_path: Path, capsys: pytest.Captur
     said = capsys.readouterr()
     assert said.err == f"the run in {tmp_path} died before it ended; what follows is computed from its events\n"
     assert "failed (died); NOT VALID:" in said.out
+
+
+@pytest.mark.parametrize("summed_up", [False, True])
+def test_a_copy_is_named_and_not_where_its_run_was(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], summed_up: bool
+) -> None:
+    Run(tmp_path, BEFORE)
+    run = json.loads((tmp_path / "run.json").read_text()) | {"run_dir": "/elsewhere"}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    os.utime(tmp_path / "events.jsonl", (1e9, 1e9))
+    os.utime(tmp_path / "run.json", (1e9, 1e9))
+    if summed_up:
+        (tmp_path / "summary.json").write_bytes(encode_summary(recompute(tmp_path)))
+    for as_json in (False, True):
+        print_run(RunFolder.open(tmp_path), as_json=as_json)
+    plain, _, told = capsys.readouterr().out.rpartition("\n{")
+    assert plain.rstrip().endswith(f"run folder    {tmp_path}")
+    assert json.loads("{" + told)["run_dir"] == str(tmp_path)
+    assert printed([tmp_path]).rstrip().endswith(f"run folder    {tmp_path}")

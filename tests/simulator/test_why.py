@@ -96,7 +96,7 @@ RECORDED = Path(__file__).parents[3] / "shared" / "traces" / "claude-code" / "en
 def test_what_a_provider_let_go_and_what_rests_on_filler(capsys):
     out = said(capsys, RECORDED, width=100)
     text = " ".join(out.split())
-    assert "1,203,213 of the prompt tokens (92.3%) are filler for what the log does not hold" in text
+    assert "1,357,913 of the prompt tokens (92.9%) are filler for what the log does not hold" in text
     assert "48,000 of 49,761 tokens before it (48,000 of them filler); 1,761 of those lost are filler" in text
     assert "The server's own cache: 3 calls found less than half of what an earlier prompt had put there" in text
     assert "461,727 tokens less in all: 3 after more than 5 min without use, as providers let a prefix go." in text
@@ -107,7 +107,7 @@ def test_what_a_provider_let_go_and_what_rests_on_filler(capsys):
     ]
     assert max(map(len, out.splitlines())) <= 100
     data = json.loads(said(capsys, RECORDED, as_json=True))
-    assert data["total"] | {"filler_tokens": 1_203_213, "let_go_calls": 3, "let_go_tokens": 461_727} == data["total"]
+    assert data["total"] | {"filler_tokens": 1_357_913, "let_go_calls": 3, "let_go_tokens": 461_727} == data["total"]
     assert [gone["call"] for gone in data["sessions"][0]["let_go"]] == [2, 3, 5]
     assert "more calls" not in said(capsys, RECORDED, limit=3)
     assert said(capsys, RECORDED, limit=1).rstrip().endswith("and 2 more calls (--limit)")
@@ -190,6 +190,28 @@ def test_a_run(run, capsys):
     assert sum(data["total"][k] for k in ("cached", "missed", "diverged", "fresh")) == data["total"]["prompt"]
     assert [c["cause"] for c in data["calls"]] == [None, "evicted", None]
     assert [(b["trace"], b["call"], b["culprit"]) for b in data["breaks"]] == [("planted", 2, "date")]
+
+
+def test_a_run_on_the_emulator_says_so_first(run, capsys):
+    assert "EMULATED" not in said(capsys, run)
+    assert json.loads(said(capsys, run, as_json=True))["emulated"] is False
+    about = json.loads((run / "run.json").read_text())
+    about["engine"] |= {"emulated": True, "emulation": {"gpu": "H200 141GB", "error_bar": 0.2}}
+    (run / "run.json").write_text(json.dumps(about))
+    out = said(capsys, run)
+    assert out.startswith("EMULATED, nothing of this is measured: H200 141GB;")
+    assert "blocks of 16 tokens" in " ".join(out.split())
+    assert json.loads(said(capsys, run, as_json=True))["emulated"] is True
+
+
+def test_the_traces_of_a_run_are_read_together_and_one_that_is_gone_costs_itself_only(run, trace_file, capsys):
+    """Of logs that share requests each counts once only where all are named, as the run did."""
+    about = json.loads((run / "run.json").read_text())
+    other = {**about["traces"][0], "id": "other", "path": str(trace_file.with_name("gone.jsonl"))}
+    (run / "run.json").write_text(json.dumps({**about, "traces": [other, *about["traces"]]}))
+    traces, notes = breaks_of(RunFolder.open(run))
+    assert set(traces) == {("planted", 2)}
+    assert [note.file for note in notes] == [other["path"]]
 
 
 def test_a_run_whose_trace_is_gone_still_says_what_was_missed(run, trace_file, capsys):

@@ -231,7 +231,7 @@ class StandIn:
         )
         out.mkdir()
         (out / "run.json").write_bytes(msgspec.json.encode(measured.run))
-        (out / "events.jsonl").write_bytes(b"")
+        (out / "events.jsonl").write_bytes(b'{"type":"run_start","agents":1,"wall_clock":0.0,"t":0,"seq":1}\n')
         (out / "summary.json").write_bytes(encode_summary(summary))
         if gone:
             raise EngineError("the engine ended before it answered a call: out of memory")
@@ -250,7 +250,7 @@ def test_where_the_client_gives_out_first_the_engine_may_carry_more(tmp_path, ma
     answer = answered(tmp_path, StandIn(made, lambda agents: ("client_lag",) if agents > 5 else ()))
     assert (answer.agents, answer.capped) == (5, True)
     assert cap.sentence(answer).startswith("At least 5 agents")
-    assert answer.notes == ("from 6 agents on the client was the bottleneck: those runs are not valid",)
+    assert answer.notes == ("from 6 agents on the client was late: those runs are not valid",)
 
 
 def test_a_run_of_survivors_does_not_meet_the_level(tmp_path, made):

@@ -210,7 +210,7 @@ class Machine:
         slo = SloResult(conditions=(), met=agents <= edge, calls_inside=1, calls_judged=1, share=1.0)
         out.mkdir()
         (out / "run.json").write_bytes(msgspec.json.encode(measured.run))
-        (out / "events.jsonl").write_bytes(b"")
+        (out / "events.jsonl").write_bytes(b'{"type":"run_start","agents":1,"wall_clock":0.0,"t":0,"seq":1}\n')
         (out / "summary.json").write_bytes(
             encode_summary(msgspec.structs.replace(measured.summary, slo=slo, window_s=60.0))
         )

@@ -50,7 +50,7 @@ class Engine:
             )
         out.mkdir()
         (out / "run.json").write_bytes(msgspec.json.encode({**measured.run, "config": self.config}))
-        (out / "events.jsonl").write_bytes(b"")
+        (out / "events.jsonl").write_bytes(b'{"type":"run_start","agents":1,"wall_clock":0.0,"t":0,"seq":1}\n')
         (out / "summary.json").write_bytes(encode_summary(summary))
 
     async def close(self) -> None:

@@ -78,9 +78,10 @@ class StandIn:
         out.mkdir()
         measured = self._measured(step, seed, len(self.calls))
         (out / "run.json").write_bytes(msgspec.json.encode(measured.run))
-        (out / "events.jsonl").write_bytes(b"")
+        (out / "events.jsonl").touch()
         if len(self.calls) == self.dies_at:
             raise Killed
+        (out / "events.jsonl").write_text('{"type":"run_start","agents":1,"wall_clock":0.0,"t":0,"seq":1}\n')
         (out / "summary.json").write_bytes(encode_summary(measured.summary))
 
     async def close(self) -> None:

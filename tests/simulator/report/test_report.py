@@ -299,6 +299,16 @@ def test_a_format_that_is_none_is_refused(runs, tmp_path, name):
         write_calls([runs["small"]], tmp_path / name)
 
 
+@pytest.mark.parametrize("name", ["x" * 300, "missing/x", "file/x"])
+def test_a_place_that_cannot_be_used_is_a_mistake_in_the_command(runs, tmp_path, name):
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match=r"cannot be written .*; give --out another file"):
+        write_page([runs["small"]], tmp_path / f"{name}.html")
+    for ending in ("csv", "json"):
+        with pytest.raises(UsageError, match=r"cannot be written .*; give --calls another file"):
+            write_calls([runs["small"]], tmp_path / f"{name}.{ending}")
+
+
 def test_a_folder_of_nothing_is_refused(tmp_path):
     with pytest.raises(UsageError, match="neither a run nor an experiment"):
         write_page([tmp_path], None)

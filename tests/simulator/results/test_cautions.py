@@ -10,8 +10,8 @@ from windtunnel.simulator.results.text import render_summary
 from .conftest import NS, Stream
 
 LEFT_OUT = (
-    "2 of the {begun} calls begun in the window had not ended when the run did; they are left out, and are mostly the "
-    "long ones: E2E and the upper percentiles are too low"
+    "2 of the {begun} calls begun in the window had not ended when the run did; the tokens that they had got count, "
+    "their latencies are left out, and they are mostly the long ones: E2E and the upper percentiles are too low"
 )
 
 UNSEEN = "the engine's metrics did not come for {} s of the window's 90 s: what it says of itself is of the rest"

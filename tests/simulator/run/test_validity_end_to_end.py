@@ -227,6 +227,13 @@ def test_died(rig):
     assert "the run was killed" in top
 
 
+def test_somebody_else_is_told_of_a_run_under_way_and_of_a_killed_one(rig):
+    """Not by the tokens of its own calls under way, which have no end to count them by (see `test_died`)."""
+    somebody_else(rig)
+    seen = rig.go()
+    assert "foreign_load" in recompute(seen.live).invalid_reasons
+
+
 def test_what_the_client_was_like_is_in_the_events_and_in_the_summary(rig):
     """Event-loop lag, share of a core, dispatch delay, agents that were wanted and that were live, blocked sockets."""
     rig.at(20.0, lambda: setattr(rig.client, "blocked", 3))
