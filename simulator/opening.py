@@ -49,14 +49,12 @@ def kind_of(paths: Sequence[Path]) -> Literal["run", "comparison", "runs"]:
 
         if is_experiment(paths[0]):
             return "comparison"
-        if (
-            searched.is_search(paths[0])
-            or holds_runs(paths[0])
-            or next(paths[0].glob(f"*/{searched.PLAN_FILE}"), None) is not None
-        ):
+        if holds_runs(paths[0]) or next(paths[0].glob(f"*/{searched.PLAN_FILE}"), None) is not None:
             return "runs"
         if (reason := reason_of(paths[0])) is not None:
             raise UsageError(f"the run in {paths[0]} did not start: {reason}")
+        if searched.is_search(paths[0]):
+            return "runs"  # its first has not begun
         if (said := without_description(paths[0])) is not None:
             raise UsageError(said)
         if (paths[0] / EVENTS_FILE).exists():

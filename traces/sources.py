@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from windtunnel.traces import library
 from windtunnel.traces.errors import TraceError
@@ -69,11 +70,13 @@ def _each_once(found: Loaded, seen: "_Seen", specs: Sequence[str]) -> Loaded:
         return found
     from windtunnel.traces.importers.copies import each_once
 
-    kept, told = each_once([found.traces[i] for i in at])
+    # A log's path is in its source; of a trace's file the source may be another machine's log.
+    own = {i for i in at if found.paths[i] in seen.traces}
+    kept, told = each_once([_from(found.traces[i], f"trace {found.paths[i]}" if i in own else None) for i in at])
     if not told:
         return found
     among = set(at)
-    chosen = {at[place]: trace for place, trace in kept.items()}
+    chosen = {at[place]: _from(trace, found.traces[at[place]].header.source) for place, trace in kept.items()}
     chosen |= {i: trace for i, trace in enumerate(found.traces) if i not in among}
     gone = len(found.traces) - len(chosen)
     counts = [(gone, "are left out, as other sessions have all of their calls")]
@@ -87,6 +90,12 @@ def _each_once(found: Loaded, seen: "_Seen", specs: Sequence[str]) -> Loaded:
         (total, *found.problems, *told) if len(told) > 1 else (*found.problems, *told),
         tuple(found.paths[i] for i in order),
     )
+
+
+def _from(trace: Trace, source: str | None) -> Trace:
+    if source is None or trace.header.source == source:
+        return trace
+    return replace(trace, header=replace(trace.header, source=source))
 
 
 class _Seen:

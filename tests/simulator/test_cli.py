@@ -7,10 +7,12 @@ import subprocess
 import sys
 
 import pytest
+from msgspec.structs import replace
 
 from windtunnel.simulator import cli
 from windtunnel.simulator.cli_options import THEMES
 from windtunnel.traces import library
+from windtunnel.traces.format import read_trace, write_trace
 from windtunnel.tui.palettes import NAMES
 
 
@@ -195,10 +197,16 @@ def test_a_terminal_of_ascii_only():
 
 
 def test_sessions_of_equal_ids_do_not_replace_each_other(tmp_path):
-    for name in ("a", "b"):
+    """Two that differ; a copy is the same session."""
+    for name in ("a", "copy"):
         shutil.copyfile(library.path("dark-theme"), tmp_path / f"{name}.jsonl.zst")
+    (trace,) = read_trace(library.path("dark-theme")).traces
+    first = replace(trace.calls[0], usage=replace(trace.calls[0].usage, cached=7))
+    write_trace(replace(trace, calls=(first, *trace.calls[1:])), tmp_path / "b.jsonl")
     result = windtunnel("import", str(tmp_path), "--out", str(tmp_path / "out"))
     assert result.returncode == 0
+    told = f"{tmp_path / 'copy.jsonl.zst'}: the session is a copy of the one in {tmp_path / 'a.jsonl.zst'} and was left out"
+    assert told in result.stderr
     names = ["synthetic-dark-theme-2.jsonl.zst", "synthetic-dark-theme.jsonl.zst"]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == names
 
