@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,8 @@ from windtunnel.simulator.record.clients import agent_name
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.traces.format import read_trace
 from windtunnel.traces.model import Trace
+
+from .conftest import Upstream, serving
 
 RECORD = [sys.executable, "-m", "windtunnel.simulator.cli", "record"]
 PAGE = b'# vLLM\nvllm:num_requests_running{engine="0"} 3.0\nvllm:kv_cache_usage_perc{engine="0"} 0.25\n'
@@ -35,10 +36,9 @@ KEY = "c0ffee-this-is-a-secret-1234"
 """
 
 
-class Server(BaseHTTPRequestHandler):
+class Server(Upstream):
     """A vLLM as far as a recording needs one; holds answers to prompts that say so until it is told to go on."""
 
-    protocol_version = "HTTP/1.1"
     hold = threading.Event()
     mute = ""
     """The path that is not answered until then."""
@@ -48,7 +48,7 @@ class Server(BaseHTTPRequestHandler):
         pages = {"/version": b'{"version": "0.32.0"}', "/metrics": PAGE}
         if self.path == self.mute:
             self.hold.wait(10)
-        self._send(pages.get(self.path, b"{}"), 200 if self.path in pages else 404)
+        self.send(pages.get(self.path, b"{}"), 200 if self.path in pages else 404)
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -68,31 +68,15 @@ class Server(BaseHTTPRequestHandler):
             self.wfile.flush()
             self.hold.wait(10)
             return
-        self._send(data, 200, "text/event-stream")
-
-    def _send(self, data: bytes, status: int, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.send(data, 200, "text/event-stream")
 
 
 @pytest.fixture
 def server() -> Iterator[str]:
     Server.asked, Server.hold = [], threading.Event()
-    serving = ThreadingHTTPServer(("127.0.0.1", 0), Server)
-    serving.daemon_threads = True
-    thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{serving.server_address[1]}"
-    Server.hold.set()
-    serving.shutdown()
-    thread.join()
-    serving.server_close()
+    with serving(Server) as url:
+        yield url
+        Server.hold.set()
 
 
 def record(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:

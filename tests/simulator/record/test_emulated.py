@@ -3,9 +3,7 @@
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,8 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.results.why_text import Paper
 from windtunnel.traces.format import read_trace
+
+from .conftest import Upstream, serving
 
 PAGE = b'# vLLM\nvllm:num_requests_running{engine="0"} 1.0\n'
 TOLD = {
@@ -36,10 +36,9 @@ urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), he
 """
 
 
-class Emulating(BaseHTTPRequestHandler):
+class Emulating(Upstream):
     """An emulator as far as a recording needs one."""
 
-    protocol_version = "HTTP/1.1"
     unready = 0
     """How many questions it hangs up on."""
     pages: dict[str, Any]
@@ -50,7 +49,7 @@ class Emulating(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         page = self.pages.get(self.path.partition("?")[0])
-        self._send(page if isinstance(page, bytes) else json.dumps(page or {}).encode(), 404 if page is None else 200)
+        self.send(page if isinstance(page, bytes) else json.dumps(page or {}).encode(), 404 if page is None else 200)
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers["Content-Length"]))
@@ -61,17 +60,7 @@ class Emulating(BaseHTTPRequestHandler):
             {"choices": [], "usage": {"prompt_tokens": 12, "completion_tokens": 3}},
         ]
         data = b"".join(b"data: " + json.dumps(e).encode() + b"\n\n" for e in events) + b"data: [DONE]\n\n"
-        self._send(data, 200, "text/event-stream")
-
-    def _send(self, data: bytes, status: int, kind: str = "application/json") -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(data)))
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_: Any) -> None:
-        pass
+        self.send(data, 200, "text/event-stream")
 
 
 @pytest.fixture
@@ -79,14 +68,8 @@ def server() -> Iterator[str]:
     Emulating.unready = 0
     version = {"version": "0.32.0+windtunnel"}
     Emulating.pages = {"/version": version, "/metrics": PAGE, "/server_info": {"emulator": TOLD}}
-    serving = ThreadingHTTPServer(("127.0.0.1", 0), Emulating)
-    serving.daemon_threads = True
-    thread = threading.Thread(target=serving.serve_forever, args=(0.02,))
-    thread.start()
-    yield f"http://127.0.0.1:{serving.server_address[1]}"
-    serving.shutdown()
-    thread.join()
-    serving.server_close()
+    with serving(Emulating) as url:
+        yield url
 
 
 def recorded(server: str, out: Path) -> RunFolder:
