@@ -8,7 +8,7 @@ importers cut blocks so that this sum equals the recorded prompt tokens (filler 
 Ids are positions: `trace.blocks[i].id == i`, and so for messages, tool sets, threads and calls.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import Literal
 
@@ -24,6 +24,15 @@ TextKind = Literal["code", "prose", "json", "log"]
 KINDS: tuple[TextKind, ...] = ("code", "prose", "json", "log")
 Cause = Literal["tool", "human", "client", "subagent"]
 CallKind = Literal["turn", "auxiliary", "compaction"]
+
+
+TIMES = ("start", "first", "end")
+"""Figures of a call that are moments."""
+
+
+def without_times(marks: Mapping[str, Mark]) -> dict[str, Mark]:
+    """The marks of a call whose times are not known after all."""
+    return {figure: mark for figure, mark in marks.items() if figure not in TIMES}
 
 
 def digest_of(*parts: str) -> str:

@@ -22,6 +22,7 @@ from windtunnel.traces.model import (
     ToolSet,
     Trace,
     Wait,
+    without_times,
 )
 from windtunnel.traces.rescue import lost_blocks, lost_calls, lost_messages, used_blocks
 
@@ -124,8 +125,7 @@ def _drop_times(held: _Lines) -> None:
     """Times that cannot be, as of a clock that was set back, become unknown; what they are about is used."""
     for i, call in held.calls.items():
         if said := times_fault(call):
-            marks = {k: v for k, v in call.marks.items() if k not in ("start", "first", "end")}
-            held.calls[i] = replace(call, start_s=None, first_s=None, end_s=None, marks=marks)
+            held.calls[i] = replace(call, start_s=None, first_s=None, end_s=None, marks=without_times(call.marks))
             held.problem(held.line_of["call", i], f"{said}: its times are taken as unknown")
     for at, run in enumerate(held.runs):
         if said := run_fault(run):

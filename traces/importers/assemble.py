@@ -6,13 +6,13 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from windtunnel.traces.importers.clocks import TIMES, Steps, steps_back
+from windtunnel.traces.importers.clocks import Steps, steps_back
 from windtunnel.traces.importers.context import Context, Step, Turn
 from windtunnel.traces.importers.fitting import calibrate_output
 from windtunnel.traces.importers.gaps import settle_queues, waits
 from windtunnel.traces.importers.ledger import Ledger
 from windtunnel.traces.importers.pieces import Exchange, ThreadDraft, Tool, filler_piece
-from windtunnel.traces.model import Call, Header, Params, Thread, ToolRun, Trace, Usage, Wait
+from windtunnel.traces.model import Call, Header, Params, Thread, ToolRun, Trace, Usage, Wait, without_times
 
 CACHE_SLACK_TOKENS = 64
 """A cached count lower by so little is a matter of where the provider's cache ends, not of the text."""
@@ -223,7 +223,7 @@ def _call(new: int, p: Placed, base: int | None, joins: tuple[int, ...], zero: f
         kind=e.kind,
         aborted=e.aborted,
         joins=joins,
-        marks={figure: mark for figure, mark in e.marks.items() if not (adrift and figure in TIMES)},
+        marks=without_times(e.marks) if adrift else dict(e.marks),
     )
 
 

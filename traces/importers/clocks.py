@@ -10,10 +10,9 @@ from itertools import pairwise
 from msgspec import Struct
 
 from windtunnel.traces.importers.pieces import Exchange, ThreadDraft
+from windtunnel.traces.model import without_times
 
 SLACK_S = 0.0015
-TIMES = ("start", "first", "end")
-"""Figures of an exchange that are moments."""
 STEPPED = "the clock went back"
 """How the note in a header begins."""
 
@@ -68,5 +67,5 @@ def _drop_contradictions(exchange: Exchange) -> bool:
     if all(b >= a - SLACK_S for a, b in pairwise(known)):
         return False
     exchange.start = exchange.first = exchange.end = None
-    exchange.marks = {figure: mark for figure, mark in exchange.marks.items() if figure not in TIMES}
+    exchange.marks = without_times(exchange.marks)
     return True
