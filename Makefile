@@ -4,8 +4,9 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 VLLM   := .venv-vllm
 AGENTS := .agents
-# The installed package is a folder of links to the sources: it is remade when a file comes or goes.
-FILES  := $(shell find traces agents simulator tui experiments -type f \( -name '*.py' -o -name '*.toml' -o -name '*.zst' -o -name '*.tcss' -o -name '*.css' \) | LC_ALL=C sort | cksum | tr -d ' ')
+# The installed package is a folder of links to the sources: it is remade when a file comes or goes, and when the part
+# in C changes.
+FILES  := $(shell find traces agents simulator tui experiments -type f \( -name '*.py' -o -name '*.toml' -o -name '*.zst' -o -name '*.tcss' -o -name '*.css' -o -name '*.c' \) | LC_ALL=C sort | cksum | tr -d ' ')
 LINKED := $(VENV)/.linked-$(FILES)
 VLLM_VERSION  := 0.32.0
 TORCH_VERSION := 2.13.0
@@ -88,7 +89,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
 	@rm -f $(VENV)/.linked-*; touch $@ $(VENV)/.runtime $(LINKED)
 
-$(LINKED):
+$(LINKED): agents/_reads.c setup.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e . --config-settings editable_mode=strict
 	@rm -f $(VENV)/.linked-*; touch $@
 
@@ -101,4 +102,4 @@ $(VLLM)/.installed:
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(AGENTS) build dist *.egg-info
+	rm -rf $(VENV) $(VLLM) $(AGENTS) build dist *.egg-info agents/_reads.*.so

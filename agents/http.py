@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from windtunnel.agents.acks import Lateness
 from windtunnel.agents.failures import Failure, http_failure
+from windtunnel.agents.reads import COMPILED, whole_chunks
 
 _DETAIL_CHARS = 300
 _ERROR_BYTES = 65_536
@@ -106,6 +107,8 @@ class Connection(asyncio.Protocol):
         self._until_close = False
         self._keep_alive = False
         self._blocked = False
+        self._between = False
+        """What was read so far of the answer ends where one HTTP chunk has ended and the next is to begin."""
         self._waits = False
         """For the other sockets."""
 
@@ -181,7 +184,13 @@ class Connection(asyncio.Protocol):
         self._transport.set_write_buffer_limits(high=high, low=0)
 
     def data_received(self, data: bytes) -> None:
-        self._t = self._now()
+        self._t = t = self._now()
+        # The parser counts nothing from chunk to chunk, so that it does not miss those that come whole.
+        if self._between and (raw := self._raw) is not None and whole_chunks(data, t, raw.pieces):
+            if len(data) >= _LARGE_READ:
+                self._give_way()
+            return
+        self._between = False
         try:
             self._parser.feed_data(data)
         except HttpParserCallbackError:
@@ -190,6 +199,7 @@ class Connection(asyncio.Protocol):
             self._fail(Failure.MALFORMED_HTTP, "the server switched protocols")
         except HttpParserError as error:
             self._fail(Failure.MALFORMED_HTTP, str(error))
+        self._between = self._between and data.endswith(b"\r\n")  # else a part of the next header has come, too
         if len(data) >= _LARGE_READ:
             self._give_way()
 
@@ -272,7 +282,14 @@ class Connection(asyncio.Protocol):
         if raw is not None:
             raw.pieces.append((self._t, body))
 
+    def on_chunk_header(self) -> None:
+        self._between = False
+
+    def on_chunk_complete(self) -> None:
+        self._between = COMPILED
+
     def on_message_complete(self) -> None:
+        self._between = False
         raw = self._raw
         if raw is not None and raw.status is not None:
             self._keep_alive = self._parser.should_keep_alive() and raw.t_sent is not None

@@ -7,20 +7,16 @@ ever; a shape that stopped fitting costs a comparison and never a wrong result.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 
 import msgspec
 from msgspec import Struct
 
+from windtunnel.agents.reads import TEXT, alike, pattern_of
 from windtunnel.agents.sse_shapes import Choice, Chunk, Usage, has_ids
 
 _NUMBER = re.compile(rb'"([a-z_]*tokens)": ?(\d+)')
 """A counter: all other digits are taken as they stand."""
-_TEXT = rb'((?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))++)'
-"""Inside of a JSON string that is not empty (RFC 8259, 7), without backtracking."""
-_COUNT = rb"(0|[1-9]\d{0,8})"
-"""A number that is a count for `sse_shapes.Count`, too."""
 _MOST_PATTERNS = 32
 """A server that says something else behind each text is not worth learning from."""
 
@@ -39,24 +35,25 @@ class Taken(Struct, frozen=True, gc=False):
 class Shape:
     """What the events of a stream look like, learned from one of them."""
 
-    __slots__ = ("_before", "_completion", "_fixed", "_match", "usage", "visible")
+    __slots__ = ("_before", "_completion", "_fixed", "_literals", "usage", "visible")
 
     def __init__(
         self,
         before: bytes,
-        match: Callable[..., "re.Match[bytes] | None"],
-        fixed: tuple[tuple[int, bytes], ...],
-        completion: int | None,
+        literals: tuple[bytes, ...],
+        fixed: tuple[bytes | None, ...],
+        completion: int,
         usage: Usage | None,
         *,
         visible: bool,
     ) -> None:
         self._before = before
-        self._match = match
+        self._literals = literals
+        """Behind the text, with a number between any two of them."""
         self._fixed = fixed
-        """Numbers behind the text that may not differ: group and value."""
+        """Of these numbers those that may not differ."""
         self._completion = completion
-        """Group of the completion tokens, which grow."""
+        """Which of them are the completion tokens, which grow; -1: none."""
         self.usage = usage
         """As the events report it; its completion tokens are those of the last event taken."""
         self.visible = visible
@@ -65,71 +62,55 @@ class Shape:
     @property
     def counts(self) -> bool:
         """The events tell how many tokens there are."""
-        return self._completion is not None
+        return self._completion >= 0
 
-    def take(self, pieces: Sequence[tuple[int, bytes]], first: int, before: int) -> Taken | None:
+    def take(self, pieces: list[tuple[int, bytes]], first: int, before: int) -> Taken | None:
         """The events from `first` on, as far as they are of this shape; None where not even one is.
 
         Each piece must be one whole event. `before`: completion tokens of the event before; each must bring some.
         """
-        start, opening, match = len(self._before), self._before, self._match
-        rows = []
-        for number in range(first, len(pieces)):
-            data = pieces[number][1]
-            found = match(data, start) if data.startswith(opening) else None
-            if found is None:
-                break
-            rows.append(found.groups())
-        if not rows:
+        found = alike(pieces, first, self._before, self._literals, self._fixed, self._completion, before)
+        if found is None:
             return None
-        texts, *numbers = zip(*rows, strict=True)
-        count = len(rows)
-        if any(numbers[group].count(value) != count for group, value in self._fixed):
-            return None
-        tokens: Sequence[int] = (1,) * count
-        if self._completion is not None:
-            totals = [before, *map(int, numbers[self._completion])]
-            tokens = [total - earlier for earlier, total in pairwise(totals)]
-            if min(tokens) < 1:
-                return None
+        inside, tokens, total = found
         try:
-            text = _decode_text(b'"%b"' % b"".join(texts))
+            text = _decode_text(inside)
         except msgspec.DecodeError:
             return None  # text that is no UTF-8, or half of a pair
-        if self.usage is not None and self._completion is not None:
-            self.usage.completion_tokens = totals[-1]
-        return Taken(count, text, tokens)
+        if self.usage is not None and self._completion >= 0:
+            self.usage.completion_tokens = total
+        return Taken(len(tokens), text, tokens)
 
 
 class Pattern:
     """What stands behind the text, counters aside: a server's streams have one, whatever they are about."""
 
-    __slots__ = ("_completion", "_fixed", "_member", "_visible", "match")
+    __slots__ = ("_completion", "_fixed", "_literals", "_member", "_visible")
 
-    def __init__(self, member: bytes, literals: Sequence[bytes], names: Sequence[bytes], *, visible: bool) -> None:
+    def __init__(self, member: bytes, literals: tuple[bytes, ...], names: Sequence[bytes], *, visible: bool) -> None:
         """`member`: the bytes before the text, from its name on. `names`: of the counters between the `literals`."""
         self._member = member
-        self.match = re.compile(_TEXT + _COUNT.join(map(re.escape, literals))).fullmatch
-        growing = (b"completion_tokens", b"total_tokens")
-        self._fixed = [group for group, name in enumerate(names) if name not in growing]
-        self._completion = names.index(b"completion_tokens") if b"completion_tokens" in names else None
+        self._literals = literals
+        self._fixed = [name not in (b"completion_tokens", b"total_tokens") for name in names]
+        self._completion = names.index(b"completion_tokens") if b"completion_tokens" in names else -1
         self._visible = visible
 
     def shape(self, data: bytes, field: str, text: str, usage: Usage | None) -> Shape | None:
         """Of a stream with this event, if it ends like this and says this text and this many tokens."""
         start = data.find(self._member) + len(self._member)
-        found = self.match(data, start) if _members(data, field) == [self._member] else None
+        match = pattern_of(self._literals).fullmatch
+        found = match(data, start) if _members(data, field) == [self._member] else None
         if found is None or not _means(found[1], text):
             return None
         numbers = found.groups()[1:]
         told, completion = None if usage is None else usage.completion_tokens, self._completion
-        if (completion is None) != (told is None) or (usage is not None and told is None):
+        if (completion < 0) != (told is None) or (usage is not None and told is None):
             return None
-        if completion is not None and int(numbers[completion]) != told:
+        if completion >= 0 and int(numbers[completion]) != told:
             return None
-        fixed = tuple((group, numbers[group]) for group in self._fixed)
+        fixed = tuple(number if held else None for number, held in zip(numbers, self._fixed, strict=True))
         own = None if usage is None else msgspec.structs.replace(usage)
-        return Shape(data[:start], self.match, fixed, completion, own, visible=self._visible)
+        return Shape(data[:start], self._literals, fixed, completion, own, visible=self._visible)
 
 
 _patterns: dict[tuple[str, bytes, tuple[bytes, ...]], Pattern] = {}
@@ -212,4 +193,4 @@ def _said(choice: Choice) -> tuple[str, str]:
     return said[0] if len(said) == 1 else ("", "")
 
 
-_INSIDE = re.compile(_TEXT)
+_INSIDE = re.compile(TEXT)

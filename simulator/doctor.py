@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.clock import Clock, RealClock
+from windtunnel.agents.reads import COMPILED
 from windtunnel.simulator.engines.base import Adapter, Resolved, detect, fetch, open_session, root_of
 from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.run.scrape import read_page
@@ -90,7 +91,7 @@ async def examine(
     adapter = await detect(root, session)
     resolved = await adapter.probe(session, root, model)
     load = await foreign_load(session, root, adapter, resolved, clock=clock, watch_s=watch_s)
-    here = (await client_clock(clock), open_files())
+    here = (await client_clock(clock), open_files(), client_code())
     return Report(target=root, resolved=resolved, checks=(*server_checks(resolved), load, *here))
 
 
@@ -239,6 +240,14 @@ def open_files() -> Check:
         allowed = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
         return Check("file limit", "warn", f"{text}: raise it with ulimit -n (up to {allowed})")
     return Check("file limit", "ok", "the limit of open files is high enough")
+
+
+def client_code() -> Check:
+    """Whether what each chunk passes through is compiled."""
+    if COMPILED:
+        return Check("client code", "ok", "what reads the streams is compiled")
+    text = "what reads the streams runs in Python, with a fifth more of a core for each chunk"
+    return Check("client code", "warn", f"{text}: install windtunnel again where there are a C compiler and Python.h")
 
 
 def render(report: Report) -> str:

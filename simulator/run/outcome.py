@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.agents import events as ev
+from windtunnel.agents.reads import COMPILED
 from windtunnel.simulator.engines.base import Resolved
 from windtunnel.simulator.engines.coldstart import ColdStart
 from windtunnel.simulator.run.config import RunConfig
@@ -76,6 +77,7 @@ def describe(
         "run_id": run_id,
         "windtunnel": own_version(),
         "python": sys.version.split()[0],
+        "compiled_reads": COMPILED,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "worker_pids": list(worker_pids),

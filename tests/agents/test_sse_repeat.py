@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from msgspec import structs
 
+from windtunnel.agents import reads, sse_repeat
 from windtunnel.agents.sse import Parsed, Parser
 from windtunnel.agents.sse_repeat import Shape, learn
 from windtunnel.agents.sse_shapes import decode_strictly
@@ -32,6 +33,14 @@ WORDS = (
     "{}",
     "data: ",
 )
+
+
+@pytest.fixture(params=["compiled", "python"], autouse=True)
+def both_kinds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "python":
+        monkeypatch.setattr(sse_repeat, "alike", reads.python_alike)
+    elif not reads.COMPILED:
+        pytest.skip("installed without a C compiler")
 
 
 def event(said: dict[str, object], usage: dict[str, object] | None = None, **more: object) -> dict[str, object]:

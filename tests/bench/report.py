@@ -14,6 +14,8 @@ from faults import Faults
 from msgspec import Struct
 from scenarios import Gate
 
+from windtunnel.agents.reads import COMPILED
+
 BUSY_CORES = 0.25
 """Above this much work of others, times say more about them than about a client."""
 BUSY_CORES_SHORT = 1.0
@@ -53,7 +55,13 @@ class Report(Struct):
         return cls(
             when=time.strftime("%Y-%m-%d %H:%M"),
             machine=f"{cpu_name()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}",
-            versions=f"Python {platform.python_version()}, " + ", ".join(f"{name} {version(name)}" for name in names),
+            versions=", ".join(
+                [
+                    f"Python {platform.python_version()}",
+                    *(f"{name} {version(name)}" for name in names),
+                    f"reads {'compiled' if COMPILED else 'in Python'}",
+                ]
+            ),
             short=short,
             reps=reps,
             load=round(os.getloadavg()[0], 2),

@@ -102,6 +102,15 @@ async def test_a_late_clock_and_a_low_file_limit_are_warned_of(monkeypatch):
     )
 
 
+def test_reads_in_python_are_warned_of(monkeypatch):
+    monkeypatch.setattr(doctor, "COMPILED", False)
+    check = doctor.client_code()
+    assert check.status == "warn"
+    assert "C compiler" in check.text
+    monkeypatch.setattr(doctor, "COMPILED", True)
+    assert doctor.client_code().status == "ok"
+
+
 async def test_no_server_is_one_sentence():
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(EngineError, match="nothing listens there"):
