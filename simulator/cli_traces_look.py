@@ -66,7 +66,7 @@ def stats_command(sources: Sequence[str], *, as_json: bool) -> int:
         return 0
     if len(loaded.traces) == 1:
         print("\n".join(_about(loaded.traces[0], pen())))
-    print("\n".join(profile_lines(loaded.traces, found, pen())))
+    print("\n".join([*profile_lines(loaded.traces, found, pen()), *_emulated(loaded.traces)]))
     return 0
 
 
@@ -114,6 +114,7 @@ def _about(trace: Trace, shape: Pen) -> list[str]:
     head = trace.header
     kinds = ["synthetic"] if head.synthetic else []
     kinds.append("shape only" if head.shape_only else "with text")
+    kinds += ["EMULATED"] if head.emulated else []
     name = f"{head.title}  ({head.id})" if head.title and head.title != head.id else head.id
     agent = f"{head.agent} {head.agent_version or ''}".strip()
     models = ", ".join(head.models[:3])
@@ -177,8 +178,16 @@ def print_table(traces: Sequence[Trace], problems: Sequence[Problem], *, as_json
         notes.append(f"est.: prompt or output length is a guess or unknown ({estimated:,} of {calls:,} calls)")
     if any(s.filler_tokens for s in stats):
         notes.append("filler: share of the prompt tokens whose text is not in the log")
+    notes += _emulated(traces)
     for note in notes:
         print(shape.paint(note, "dim"))
+
+
+def _emulated(traces: Sequence[Trace]) -> list[str]:
+    """What there is to say of recordings of an emulator."""
+    found = sum(trace.header.emulated for trace in traces)
+    of = f"the times of {found:,} of {len(traces):,} sessions" if len(traces) > 1 else "this session's times"
+    return [f"EMULATED: {of} were computed by an emulator, not measured"] if found else []
 
 
 def _title(trace: Trace) -> str:

@@ -25,6 +25,7 @@ from windtunnel.traces.known_names import (
     is_public_model,
 )
 from windtunnel.traces.model import (
+    EMULATED,
     Block,
     Call,
     Header,
@@ -41,6 +42,8 @@ from windtunnel.traces.toolsets import cut
 
 KEY_BYTES = 32
 _NOTE = "anonymised, key "
+_EMULATED = f"{EMULATED}, nothing of this is measured"
+"""Of such a note: what it says further of the engine is somebody's own."""
 
 
 def key_id(key: bytes) -> str:
@@ -120,7 +123,7 @@ class _Anonymiser:
             started_at=header.started_at,
             shape_only=True,
             synthetic=header.synthetic,
-            notes=(_NOTE + self._secret.hex("key", "id", 4),),
+            notes=(_NOTE + self._secret.hex("key", "id", 4), *((_EMULATED,) if header.emulated else ())),
         )
 
     def _block(self, block: Block) -> Block:

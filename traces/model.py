@@ -44,6 +44,9 @@ def digest_of(*parts: str) -> str:
     return h.hexdigest()
 
 
+EMULATED = "EMULATED"
+
+
 class Header(Struct, frozen=True, omit_defaults=True, tag="trace"):
     """The first line of a trace file."""
 
@@ -62,7 +65,13 @@ class Header(Struct, frozen=True, omit_defaults=True, tag="trace"):
     title: str | None = None
     """Short human name shown in lists."""
     notes: tuple[str, ...] = ()
+    """One that begins with `EMULATED` says that the engine behind the recording was an emulator."""
     schema: str = SCHEMA
+
+    @property
+    def emulated(self) -> bool:
+        """Its times were computed and not measured."""
+        return any(note.startswith(EMULATED) for note in self.notes)
 
 
 class Block(Struct, frozen=True, omit_defaults=True, tag="block"):

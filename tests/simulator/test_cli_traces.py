@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from windtunnel.simulator.cli_traces_look import MOST_ROWS, pen
+from windtunnel.simulator.results.emulation import Emulation, announced
 from windtunnel.traces import library
 from windtunnel.traces.format import encode_trace, read_trace
 from windtunnel.traces.model import Call, Header, Message, Thread, Trace, Usage
@@ -104,6 +105,20 @@ def test_many_sessions_are_told_by_agent(tmp_path):
         ["total", "61", "61"],
     ]
     assert len(json.loads(shown("traces", "list", str(tmp_path), "--json"))["sessions"]) == MOST_ROWS + 1
+
+
+def test_recordings_of_an_emulator_say_so(tmp_path):
+    said = announced(Emulation(gpu="H200"))
+    calls = (Call(0, 0, (0,), usage=Usage(completion=5)),)
+    for name, notes in (("a", (said,)), ("b", ())):
+        trace = Trace(Header(name, notes=notes), messages=(Message(0, "user"),), threads=(Thread(0),), calls=calls)
+        (tmp_path / f"{name}.jsonl").write_bytes(encode_trace(trace))
+    for command in ("stats", "list"):
+        (line,) = [line for line in shown("traces", command, str(tmp_path), columns=120).splitlines() if "EMUL" in line]
+        assert "the times of 1 of 2 sessions" in line
+        assert "EMULATED" in shown("traces", command, str(tmp_path / "a.jsonl"), columns=120)
+        assert "EMULATED" not in shown("traces", command, str(tmp_path / "b.jsonl"), columns=120)
+    assert "EMULATED" in shown("traces", "show", str(tmp_path / "a.jsonl"))
 
 
 def test_stats_json_has_the_contract_s_keys_and_more():

@@ -230,6 +230,14 @@ def test_models_that_may_name_a_host_become_digests_and_are_told(small):
     assert {names[0], names[2]} <= set(hidden_names([named]))
 
 
+def test_that_an_emulator_was_recorded_is_kept_and_nothing_else_of_the_note(small):
+    note = "EMULATED, nothing of this is measured: vLLM 0.32.0's rules, H200, /home/ann/secret-model"
+    shared = anonymise(replace(small, header=replace(small.header, notes=("tag x", note))), KEY).header
+    assert shared.emulated
+    assert shared.notes[1:] == ("EMULATED, nothing of this is measured",)
+    assert not anonymise(small, KEY).header.emulated
+
+
 def test_every_name_that_becomes_a_digest_is_told(small):
     message = replace(small.messages[3], name="own-tool-1")
     wait = replace(small.waits[0], tools=("own-tool-2",))
