@@ -78,7 +78,8 @@ def as_chat(ask: CountAsk, *, merges_system: bool) -> ChatAsk:
         chat.stream = ask.stream
         chat.stop = ask.stop_sequences
         chat.temperature, chat.top_p, chat.top_k = ask.temperature, ask.top_p, ask.top_k
-        chat.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
+        if ask.stream:
+            chat.stream_options = StreamOptions(include_usage=True, continuous_usage_stats=True)
     return chat
 
 

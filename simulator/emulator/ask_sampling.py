@@ -5,7 +5,7 @@ Those that change which words come change nothing here, but are still checked.
 
 import math
 
-from windtunnel.simulator.emulator.ask import Ask, ChatAsk, CompletionAsk, Refusal, invalid
+from windtunnel.simulator.emulator.ask import Ask, ChatAsk, CompletionAsk, Refusal, StreamOptions, invalid
 
 _MOST_STOPS = 4
 """vLLM's VLLM_MAX_STOP_STRINGS."""
@@ -17,6 +17,9 @@ def check_sampling(ask: Ask, bound: int) -> None:
     if ask.seed is not None and not -_SEED <= ask.seed < _SEED:
         sense, limit = ("less", _SEED - 1) if ask.seed > 0 else ("greater", -_SEED)
         raise invalid("body.seed", f"Input should be {sense} than or equal to {limit}")
+    if ask.stream_options not in (None, StreamOptions()) and not ask.stream:
+        name = "stream_options"
+        raise Refusal(f"Stream options can only be defined when `stream=True`. (parameter={name})", param=name)
     _logprobs(ask)
     if ask.n is not None and ask.n < 1:
         raise Refusal(f"n must be at least 1, got {ask.n}.")

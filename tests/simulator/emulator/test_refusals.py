@@ -57,6 +57,19 @@ async def test_values_that_mean_nothing_are_taken(serve) -> None:
             assert status == 200
 
 
+async def test_options_of_a_stream_need_a_stream(serve) -> None:
+    engine = await serve()
+    for path, prompt in ((CHAT, {"messages": USER}), (COMPLETIONS, {"prompt": "hello"})):
+        ask = prompt | {"max_tokens": 4, "stream_options": {"include_usage": True}}
+        status, answer = await engine.post(path, ask)
+        assert status == 400
+        assert answer["error"]["param"] == "stream_options"
+        assert "Stream options can only be defined when `stream=True`" in answer["error"]["message"]
+        assert (await engine.post(path, ask | {"stream_options": {}}))[0] == 200
+    anthropic = {"model": "m", "messages": USER, "max_tokens": 4}
+    assert (await engine.post("/v1/messages", anthropic))[0] != 400
+
+
 async def test_logprobs_are_refused_in_each_routes_way(serve) -> None:
     engine = await serve()
     chat, text = {"messages": USER, "max_tokens": 4}, {"prompt": "hello", "max_tokens": 4}
