@@ -78,6 +78,8 @@ class SessionEnd(Event, frozen=True, tag="session_end"):
     calls_done: Number = 0
     work_done: Gauge = 0.0
     """Share of the whole session's recorded tokens done, to be summed for session equivalents."""
+    known_t: int | None = None
+    """Of a recorded session: until when it is known to have gone on."""
 
 
 class WaitStart(Event, frozen=True, tag="wait_start"):

@@ -10,7 +10,7 @@ from functools import lru_cache
 from msgspec import Struct
 
 from windtunnel.agents.policy import Policy, Replayed, Uniform, UsualTimes, replayed_gap, usual_times
-from windtunnel.traces.model import Call, Cause, Trace, Wait
+from windtunnel.traces.model import Call, Cause, ToolRun, Trace, Wait
 
 SPREAD = (0.25, 0.75)
 """Range of the start point with `--start spread`, as a share of the main thread's calls."""
@@ -210,12 +210,10 @@ def _planned_gaps(trace: Trace, policy: Policy, usual: UsualTimes, by_thread: di
     recorded: dict[int, list[Wait]] = defaultdict(list)
     for wait in trace.waits:
         recorded[wait.before].append(wait)
-    tool_seconds: dict[int, dict[str, float]] = defaultdict(dict)
+    runs: dict[int, list[ToolRun]] = defaultdict(list)
     if policy.per_tool:
         for run in trace.tool_runs:
-            if run.start_s is not None and run.end_s is not None:
-                known = tool_seconds[run.call]
-                known[run.name] = max(known.get(run.name, 0.0), run.end_s - run.start_s)
+            runs[run.call].append(run)
     out: dict[int, _Gap] = {}
     for thread, calls in by_thread.items():
         previous: int | None = None
@@ -223,8 +221,8 @@ def _planned_gaps(trace: Trace, policy: Policy, usual: UsualTimes, by_thread: di
             gap = recorded.get(call, [])
             if previous is None and thread and not gap and trace.threads[thread].spawn_delay_s > 0:
                 gap = [Wait(call, "client", trace.threads[thread].spawn_delay_s)]
-            seconds = tool_seconds.get(previous) if previous is not None else None
-            replayed = replayed_gap(policy, gap, usual, seconds)
+            before = runs.get(previous, ()) if previous is not None else ()
+            replayed = replayed_gap(policy, gap, usual, before)
             planned = tuple(_planned(trace, w, r) for w, r in zip(gap, replayed, strict=True))
             if planned:
                 kept = tuple(w for w in planned if w.seconds is None or w.seconds > 0)

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from msgspec import Struct
 
 from windtunnel.traces.errors import UsageError
-from windtunnel.traces.model import Trace, Wait
+from windtunnel.traces.model import ToolRun, Trace, Wait
 
 DialKind = Literal["recorded", "scale", "cap", "none"]
 Pace = Literal["busy", "typical", "recorded", "none"]
@@ -46,6 +46,8 @@ USUAL_ANY_TOOL_S = 0.3
 """Median tool time over 357k recorded steps (TraceLab)."""
 USUAL_HUMAN_S = 84.0
 """Median time of the human, from the same source (1.4 min)."""
+TOUCHING = 0.05
+"""Share of the shorter of two tool runs: an overlap up to here is the clock's, and they ran one after the other."""
 
 _SCALE = re.compile(r"[x×](\d{1,6}(?:\.\d+)?|\.\d+)")
 _CAP = re.compile(r"(?:<=|≤)(\d{1,9}(?:\.\d+)?|\.\d+)s?")
@@ -97,7 +99,6 @@ class Policy(Struct, frozen=True):
     per_tool: dict[str, Dial] = {}
     """By tool name, before `tool_time` and the pace."""
     start: Start = "fresh"
-    history: History = "recorded"
     seed: int = 0
 
     def cause_dial(self, cause: str) -> Dial | None:
@@ -159,13 +160,11 @@ class Replayed(Struct, frozen=True):
     """The pace decides about it: it counts against the cap of the whole gap before the call."""
 
 
-def replayed_wait(
-    policy: Policy, wait: Wait, usual: UsualTimes, tool_seconds: dict[str, float] | None = None
-) -> Replayed:
+def replayed_wait(policy: Policy, wait: Wait, usual: UsualTimes, runs: Sequence[ToolRun] = ()) -> Replayed:
     """One wait under the dials; a join (`subagent`) has no seconds of its own and gets 0.
 
-    `tool_seconds`, where known, is the recorded time of each tool of the wait: with a dial for one of several parallel
-    tools the wait ends with the slowest of them.
+    `runs`: the tool runs before it. With a dial for one of several tools, those that ran side by side still do so, and
+    those that followed one another still follow.
     """
     if wait.cause == "subagent":
         return Replayed(0.0)
@@ -173,24 +172,86 @@ def replayed_wait(
     seconds = usual.of(wait) if wait.seconds is None else max(0.0, wait.seconds)
     pace = Dial("cap", PACE_CAPS[policy.pace])
     dial = policy.cause_dial(wait.cause)
-    named = [name for name in dict.fromkeys(wait.tools) if name in policy.per_tool] if wait.cause == "tool" else []
-    if not named:
+    if wait.cause != "tool" or policy.per_tool.keys().isdisjoint(wait.tools):
         return Replayed((dial or pace).apply(seconds), filled, paced=dial is None)
-    lengths = [
-        policy.per_tool.get(name, dial or pace).apply(min(seconds, (tool_seconds or {}).get(name, seconds)))
-        for name in dict.fromkeys(wait.tools)
+    recorded = _within(wait, seconds, usual, runs)
+    replayed = _with_dials(recorded, {**dict.fromkeys(wait.tools, dial or pace), **policy.per_tool})
+    same = all(new.seconds == old.seconds for new, old in zip(replayed, recorded, strict=True))
+    total = seconds if same else _covered(replayed)
+    if dial is None:  # of what no dial decides about the pace caps the sum, too
+        own = _covered([run for run in replayed if run.name in policy.per_tool])
+        total = min(total, own + pace.value)
+    return Replayed(total, filled)
+
+
+class _Run(Struct, frozen=True):
+    """A tool's run, in seconds since the wait began."""
+
+    name: str
+    start: float
+    end: float
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+def _within(wait: Wait, seconds: float, usual: UsualTimes, runs: Sequence[ToolRun]) -> list[_Run]:
+    """The runs of the wait's tools by their start, of which the whole wait is made.
+
+    The wait is the tools' time: what no run covers of it, or covers too much, is shared out among them. A tool whose
+    time is not known ran side by side with the others, as long as the wait was.
+    """
+    if wait.seconds is None:
+        return [_Run(name, 0.0, usual.tool(name)) for name in dict.fromkeys(wait.tools)]
+    told = [
+        _Run(run.name, run.start_s, run.end_s)
+        for run in runs
+        if run.name in wait.tools and run.start_s is not None and run.end_s is not None and run.end_s >= run.start_s
     ]
-    return Replayed(max(lengths), filled)
+    begun = min((run.start for run in told), default=0.0)
+    untold = [_Run(name, 0.0, seconds) for name in dict.fromkeys(wait.tools) if name not in {run.name for run in told}]
+    covered = _covered(told)
+    factor = seconds / covered if covered else 0.0
+    if untold:
+        factor = min(1.0, factor)
+    placed = [_Run(run.name, (run.start - begun) * factor, (run.end - begun) * factor) for run in told]
+    return sorted([*untold, *placed], key=lambda run: run.start)
+
+
+def _with_dials(runs: Sequence[_Run], dials: dict[str, Dial]) -> list[_Run]:
+    """The runs as long as the dials make them; each begins as long after those that were over before it as it did."""
+    out: list[_Run] = []
+    for run in runs:
+        over = [at for at, other in enumerate(runs[: len(out)]) if _followed(other, run)]
+        start = run.start
+        if over:
+            start += max(out[at].end for at in over) - max(runs[at].end for at in over)
+        out.append(_Run(run.name, start, start + dials[run.name].apply(run.seconds)))
+    return out
+
+
+def _followed(run: _Run, later: _Run) -> bool:
+    return run.end - later.start <= TOUCHING * min(run.seconds, later.seconds)
+
+
+def _covered(runs: Sequence[_Run]) -> float:
+    """Seconds in which at least one of them runs."""
+    total, until = 0.0, -math.inf
+    for run in sorted(runs, key=lambda run: run.start):
+        total += max(0.0, run.end - max(run.start, until))
+        until = max(until, run.end)
+    return total
 
 
 def replayed_gap(
-    policy: Policy, waits: Sequence[Wait], usual: UsualTimes, tool_seconds: dict[str, float] | None = None
+    policy: Policy, waits: Sequence[Wait], usual: UsualTimes, runs: Sequence[ToolRun] = ()
 ) -> list[Replayed]:
     """The waits before one call, in order. What the pace decides about shares one cap: it is a cap on the idle gap."""
     left = PACE_CAPS[policy.pace]
     out = []
     for wait in waits:
-        replayed = replayed_wait(policy, wait, usual, tool_seconds)
+        replayed = replayed_wait(policy, wait, usual, runs)
         if replayed.paced:
             replayed = Replayed(min(replayed.seconds, left), replayed.filled, paced=True)
             left -= replayed.seconds

@@ -54,6 +54,11 @@ PACKED = b'"packed":['
 PATHS: dict[Route, str] = {"chat": "/v1/chat/completions", "tokens": "/v1/completions"}
 
 
+def history_on(route: Route) -> History:
+    """What a route sends of earlier answers unless it is told: prompts of token ids go on from the ids generated."""
+    return "live" if route == "tokens" else "recorded"
+
+
 class Options(Struct, frozen=True):
     """What is the same for all requests of one replayed session."""
 
@@ -65,7 +70,7 @@ class Options(Struct, frozen=True):
     """Salt in the text, where the engine has no `cache_salt`: in front of the system prompt and the first tool."""
     tag: str | None = None
     """Tag of this copy of the trace, in the first user message of every thread."""
-    history: History = "recorded"
+    history: History | None = None
     token_ids: bool = True
     """Ask for token ids where the dialect has them."""
     natural: bool = False
@@ -191,6 +196,8 @@ class Conversation:
             raise ValueError("a salt in the text or a tag needs tokens reserved in the rendering")
         self.prepared = prepared
         self.options = options
+        self.live = (options.history or history_on(prepared.route)) == "live"
+        """What was generated goes back into the prompts."""
         self._threads: dict[int, _Thread] = {}
         self._generated: dict[int, _Generated] = {}
         """By output message."""
@@ -282,10 +289,9 @@ class Conversation:
         node = self.prepared.leaves[call_id].children.get(call.output)
         if node is None or node.live is None:
             return ()
-        if self.prepared.route == "tokens":
-            replaced = self._ids_instead(node, output)
-        else:
-            replaced = self._text_instead(node, output) if self.options.history == "live" else None
+        if not self.live:
+            return ()
+        replaced = (self._ids_instead if self.prepared.route == "tokens" else self._text_instead)(node, output)
         if replaced is None:
             return ()
         self._generated[call.output] = replaced

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import click
 
-from windtunnel.simulator.cli_options import GivenPath
+from windtunnel.simulator.cli_options import GivenPath, Number
 
-_MONEY = click.FloatRange(0, max_open=True, max=float("inf"))
+_MONEY = Number(0)
 
 
 @click.command()
@@ -20,9 +20,7 @@ _MONEY = click.FloatRange(0, max_open=True, max=float("inf"))
     help="So many times (default: the GPUs that the engine's settings tell, else one).",
 )
 @click.option("--buy", type=_MONEY, metavar="$", help="Or what the whole machine cost, all its GPUs, bought.")
-@click.option(
-    "--years", type=click.FloatRange(0, min_open=True), default=3.0, show_default=True, help="It is written off over."
-)
+@click.option("--years", type=Number(0, min_open=True), default=3.0, show_default=True, help="It is written off over.")
 @click.option("--watts", type=_MONEY, help="What the whole machine draws under this load.")
 @click.option("--kwh", type=_MONEY, metavar="$", help="Price of electricity, a kilowatt hour.")
 @click.option(

@@ -1,5 +1,6 @@
 """The flags of a run, said once for `run` and `watch`."""
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,7 +50,8 @@ _OPTIONS: list[Callable[[Command], Command]] = [
         type=click.Choice(["fresh", "spread"]),
         default="spread",
         show_default=True,
-        help="Agents begin at their session's first call, or somewhere inside it.",
+        help="Sessions begin at their first call, or (spread) each one, also an agent's later ones, after 25 to 75% "
+        "of its turns; sessions/h then counts sessions played in part.",
     ),
     click.option(
         "--pace",
@@ -62,10 +64,11 @@ _OPTIONS: list[Callable[[Command], Command]] = [
     click.option("--human-time", metavar="DIAL", help="recorded, x2, '<=5', none."),
     click.option(
         "--history",
-        type=click.Choice(["recorded", "live"]),
-        default="recorded",
+        type=click.Choice(["auto", "recorded", "live"]),
+        default="auto",
         show_default=True,
-        help="Answers that go back into the prompts: the recorded ones, or the generated ones.",
+        help="Answers that go back into the prompts: the recorded ones, or the generated ones (auto: recorded ones "
+        "as chat messages, generated ones as token ids).",
     ),
     click.option(
         "--lengths",
@@ -120,6 +123,16 @@ class GivenPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not str(value).strip():
             self.fail("the path is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Number(click.FloatRange):
+    """A range of numbers. NaN is in none, though every comparison with it lets it through; infinite is no figure."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = click.FLOAT.convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number to reckon with: give a finite one", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -204,7 +217,7 @@ def to_config(flags: dict[str, Any]) -> "RunConfig":
         if not SENDABLE.fullmatch(flags["api_key"]):
             raise UsageError("--api-key: it has characters that no header can carry, copy it again")
         headers.append(("Authorization", f"Bearer {flags['api_key']}"))
-    if flags["slo"] is not None and not slo.parse(flags["slo"]):
+    if flags["slo"] is not None and not slo.asked(flags["slo"]):
         raise UsageError("--slo: it is empty, write it like ttft_s.p90<3")
     duration, max_context, warmup = flags["duration"], flags["max_context"], flags["warmup"]
     return RunConfig(

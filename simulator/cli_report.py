@@ -14,7 +14,11 @@ KINDS = (".csv", ".json", ".parquet")
 @click.option("--out", "-o", type=GivenPath(), help="The page (default: report.html in the folder).")
 @click.option("--open", "opens", is_flag=True, help="Open it in a browser.")
 @click.option("--markdown", is_flag=True, help="Print an experiment as Markdown instead.")
-@click.option("--calls", type=GivenPath(), help="Write a run's calls to FILE.csv, .json or .parquet.")
+@click.option(
+    "--calls",
+    type=GivenPath(),
+    help="Write a run's calls to FILE.csv, .json or .parquet; the page too only with --out or --open.",
+)
 def report(folders: tuple[Path, ...], out: Path | None, opens: bool, markdown: bool, calls: Path | None) -> None:
     """Write one HTML page that holds everything and works offline.
 
@@ -29,7 +33,8 @@ def report(folders: tuple[Path, ...], out: Path | None, opens: bool, markdown: b
 
     if calls is not None:
         click.echo(write_calls(folders, calls))
-        return
+        if out is None and not opens and not markdown:
+            return
     if len(folders) == 1 and is_search(folders[0]):
         if out is not None or opens:
             raise UsageError(f"{folders[0]} is a capacity search, which has no page: leave out --out and --open")

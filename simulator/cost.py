@@ -14,6 +14,7 @@ from windtunnel.simulator.engines import command as cmd
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.cautions import by_progress
 from windtunnel.simulator.results.cost import AtApi, Traffic, at_apis, chosen, shipped, traffic
+from windtunnel.simulator.results.eventless import with_events
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import RunFolder
@@ -21,7 +22,7 @@ from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count, marked, percent
 from windtunnel.simulator.results.why_text import Paper
-from windtunnel.simulator.view import so_far
+from windtunnel.simulator.view import opened, so_far
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import safe, to_json
@@ -49,7 +50,7 @@ SIZES: dict[str, dict[str, str]] = {
 }
 """By the engine: flags whose product is its number of GPUs, and where its resolved settings have them."""
 _SHORT = {"tp": "tensor", "pp": "pipeline", "dp": "data"}
-_OF_VLLM = {f"-{short}": f"--{long}-parallel-size" for short, long in _SHORT.items()}
+_OF_VLLM = {f"-{short}": f"--{long}-parallel-size" for short, long in (*_SHORT.items(), ("pcp", "prefill-context"))}
 _OF_OTHERS = {f"--{short}": f"--{short}-size" for short in _SHORT} | {
     f"--{long}-parallel-size": f"--{short}-size" for short, long in (*_SHORT.items(), ("cp", "context"))
 }
@@ -74,6 +75,8 @@ class Cost(Struct, frozen=True, kw_only=True):
     """None of a recording."""
     gpus_from: Literal["given", "engine", "assumed"] | None
     """Who says how many; assumed is one."""
+    gpus_not_modelled: tuple[str, ...] = ()
+    """Flags of an emulator that give it more GPUs than its times are of."""
     gpu_hour: float | None
     """Of one, rented."""
     apis: tuple[AtApi, ...]
@@ -83,24 +86,47 @@ class Cost(Struct, frozen=True, kw_only=True):
 
 def gpus_of(run: Mapping[str, Any]) -> int | None:
     """How many GPUs the engine of a run has, by its resolved settings, else by its command; None: neither tells."""
-    engine = run.get("engine")
-    engine = engine if isinstance(engine, dict) else {}
+    engine = _engine(run)
     name = str(engine.get("name"))
     resolved, sizes = engine.get("resolved"), SIZES.get(name, {})
     settings = resolved if isinstance(resolved, dict) else {}
     shared = settings.get(_SHARED[1]) is True
     told = {flag: settings[where] for flag, where in sizes.items() if where in settings}
     if not told and sizes:
-        try:
-            _, words = cmd.split(command_of(run) or "")
-        except UsageError:  # it was not started by a command, or by none that can be read
-            return None
-        given = cmd.flags_of(words, SPELLINGS[name])
+        given = _given(run, name)
         told = {flag: given[flag] for flag in sizes if flag in given}
         shared = _SHARED[0] in given
+    else:
+        told |= not_modelled(run)
     numbers = [_whole(value) for flag, value in told.items() if not (shared and flag == "--dp-size")]
     known = [number for number in numbers if number is not None]
     return math.prod(known) if known else None
+
+
+def not_modelled(run: Mapping[str, Any]) -> dict[str, int]:
+    """Sizes that an emulator was given and that its times leave out, by their flags."""
+    engine = _engine(run)
+    name, resolved, labels = str(engine.get("name")), engine.get("resolved"), engine.get("emulation")
+    if name != "windtunnel-emulator" or not isinstance(resolved, dict):
+        return {}
+    ignored = labels.get("ignored_flags") if isinstance(labels, dict) else None
+    words = [word for flag in ignored if isinstance(flag, str) for word in flag.split()] if ignored else []
+    given = {**_given(run, name), **cmd.flags_of(words, SPELLINGS[name])}
+    sizes = {flag: _whole(given.get(flag)) for flag, where in SIZES[name].items() if where not in resolved}
+    return {flag: size for flag, size in sizes.items() if size is not None and size > 1}
+
+
+def _engine(run: Mapping[str, Any]) -> dict[str, Any]:
+    engine = run.get("engine")
+    return engine if isinstance(engine, dict) else {}
+
+
+def _given(run: Mapping[str, Any], name: str) -> dict[str, str]:
+    """The flags of its command; none where it was not started by a command, or by none that can be read."""
+    try:
+        return cmd.flags_of(cmd.split(command_of(run) or "")[1], SPELLINGS[name])
+    except UsageError:
+        return {}
 
 
 def _whole(value: Any) -> int | None:
@@ -118,15 +144,16 @@ def show(
     known = shipped()
     prices = chosen(apis, known)
     problems: list[Problem] = []
-    folder = RunFolder.open(path)
+    folder = with_events(RunFolder.open(path))
     folder.summary()  # one that cannot be read is told
-    summary = recompute(path, problems)
+    summary = opened(recompute(path, problems), folder)
     if state(folder, time.time()) == "running":
         summary = so_far(summary)
         what = "recording" if summary.kind == "recording" else "run"
         print(f"the {what} in {path} is still running; what follows is of what it has so far", file=sys.stderr)
     load = traffic(summary)
     told = None if gpus is not None else gpus_of(folder.run)
+    left_out = not_modelled(folder.run) if told else {}
     known_gpus = gpus or told or 1
     hour = owned if gpu_hour is None else gpu_hour * known_gpus
     recording = summary.kind == "recording"
@@ -140,6 +167,7 @@ def show(
         machine=hour,
         gpus=None if recording else known_gpus,
         gpus_from=None if recording else "given" if gpus else "engine" if told else "assumed",
+        gpus_not_modelled=tuple(f"{flag} {size}" for flag, size in left_out.items()),
         gpu_hour=gpu_hour,
         apis=tuple(at_apis(load, prices, summary.engine.model, hour)),
         prices_as_of=known.as_of,
@@ -220,6 +248,9 @@ def _machine(cost: Cost) -> list[str]:
     said = ", ".join(parts)
     if cost.gpu_hour is not None and cost.gpus_from == "assumed":
         said += f"; {ASSUMED}"
+    if cost.gpu_hour is not None and cost.gpus_not_modelled:
+        said += f"; {', '.join(cost.gpus_not_modelled)} is in the price and not in the emulator's times, which are of "
+        said += "fewer GPUs; --gpus N prices so many"
     return Paper(WIDTH).wrapped(said, "machine       ", " " * 14)
 
 

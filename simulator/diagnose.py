@@ -13,16 +13,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.agents.events import CallEnd, EngineSample, Event
+from windtunnel.simulator import doubt
 from windtunnel.simulator.engines import levers
 from windtunnel.simulator.engines.levers import KINDS, Lever
 from windtunnel.simulator.results import breakdown, emulation, misses, slo
-from windtunnel.simulator.results.bottleneck import Bottleneck, again, busy_client, find, late_client
+from windtunnel.simulator.results.bottleneck import Bottleneck, again, busy_client, find, late_client, never_found
 from windtunnel.simulator.results.breakdown import BEFORE, WORDS, CallTime
 from windtunnel.simulator.results.calls import NS, tpot_s
 from windtunnel.simulator.results.damage import DAMAGED, judged
 from windtunnel.simulator.results.facts import command_of
 from windtunnel.simulator.results.liveness import state
-from windtunnel.simulator.results.slowdown import Slowdown, same_work, slowdown
+from windtunnel.simulator.results.slowdown import Slowdown, differences, same_work, slowdown
+from windtunnel.simulator.results.slowdown import in_words as slower
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import SloCondition, Summary
@@ -76,7 +78,7 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     level: Level | None = None
     """The level that it does not meet; None where it does."""
     doubt: str | None = None
-    """By how much times may be off because the client was late, and why it was; None where it was not."""
+    """Why the verdict is doubtful: few calls, many without an end, a client that was late; None where nothing is."""
 
 
 def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, list[Problem]]:
@@ -97,15 +99,18 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     breaks, notes = breaks_of(folder)
     unit, exact, holds = misses.settings(folder.run)
     foreign = misses.provided(folder.run)
-    report = misses.read(events, unit, breaks, exact=exact, kv_tokens=holds, provided=foreign)
+    known = misses.unit_known(folder.run)
+    report = misses.read(events, unit, breaks, exact=exact, kv_tokens=holds, provided=foreign, unit_known=known)
     caches = {(cache.session, cache.call): cache for cache in report.calls}
     samples = [event for event in events if isinstance(event, EngineSample)]
-    calls = tally.window_calls or [call for call in tally.calls if not call.warmup]
+    measured = [] if tally.window is None else [call for call in tally.calls if not call.warmup]
+    calls = tally.window_calls or measured
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
     resolved = engine.get("resolved")
     settings = resolved if isinstance(resolved, dict) else {}
     inside = tally.engine_in_window() or samples
     waits = breakdown.waits_of(events)
+    behind = [caches[key] for call in calls if (key := (call.session, call.call)) in caches]
 
     def of(limits: Sequence[slo.Condition]) -> tuple[list[CallTime], Bottleneck]:
         asked = slo.outside(limits, calls) or calls
@@ -118,7 +123,8 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
             inside,
             working_set=max((tokens for _, tokens in held), default=None),
             settings=settings,
-            evicted=again(caches[key] for call in calls if (key := (call.session, call.call)) in caches),
+            evicted=again(behind),
+            unfound=never_found(behind),
             but=("decode",) if _decodes_in_time(limits, asked, times) else (),
         )
 
@@ -139,7 +145,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
             emulated=summary.emulated,
             valid=summary.valid,
             level=None if breaks_it is None else _level(folder.run, breaks_it, broken, summary, settings),
-            doubt=_doubt(folder.run, summary),
+            doubt=_doubt(folder.run, summary, len(times)),
         ),
         summary,
         [*problems, *notes],
@@ -200,11 +206,13 @@ def _lever(run: dict[str, Any], found: Bottleneck, summary: Summary, settings: d
     return next((lever for lever in left if busy_client(summary) or lever.flag != "--workers"), None)
 
 
-def _doubt(run: dict[str, Any], summary: Summary) -> str | None:
-    """Of a client that was late; with what helps where it held itself up."""
-    said, busy = late_client(summary), busy_client(summary)
-    left = levers_left(run, "client", {}) if busy else []
-    return said + "".join(f"; try {lever.text}" for lever in left[:1]) if said else None
+def _doubt(run: dict[str, Any], summary: Summary, calls: int) -> str | None:
+    """Of the calls, and of a client that was late; with what helps where it held itself up."""
+    said = doubt.of_calls(summary, calls)
+    if late := late_client(summary):
+        left = levers_left(run, "client", {}) if busy_client(summary) else []
+        said.append(late + "".join(f"; try {lever.text}" for lever in left[:1]))
+    return "; ".join(said) or None
 
 
 def levers_left(run: dict[str, Any], kind: levers.Kind, settings: dict[str, Any]) -> list[Lever]:
@@ -245,7 +253,8 @@ def against(path: Path, alone: Path) -> Slowdown:
         raise UsageError(f"{alone} did not replay the sessions as {path} did: give one made with the same flags")
     engine = single.run.get("engine")
     emulated = isinstance(engine, dict) and engine.get("emulated") is True
-    return slowdown(together.events(), single.events(), emulated=emulated)
+    differs = differences(single.run, together.run)
+    return slowdown(together.events(), single.events(), emulated=emulated, differs=differs)
 
 
 def show(path: Path, *, alone: Path | None, limit: int, width: int | None, as_json: bool) -> int:
@@ -300,7 +309,7 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
         _between(name, found) for name in BEFORE.values() if any(p.name == name for c in found.calls for p in c.before)
     ]
     out += _held(found)
-    out += _slower(found.slowdown)
+    out += slower(found.slowdown)
     slow = sorted(found.calls, key=lambda call: -call.seconds)[:limit]
     if slow:
         out += ["", "the slowest calls"]
@@ -311,7 +320,7 @@ def lines(found: Diagnosis, summary: Summary, paper: Paper, limit: int) -> list[
 def _broken(level: Level, found: Diagnosis) -> str:
     """One sentence: the level may be broken by something else than what takes most of all calls' time."""
     values = ", ".join(
-        condition.condition + ("" if condition.value is None else f" ({condition.value:.3g})")
+        condition.condition + (f" ({value})" if (value := slo.judged_value(condition)) else "")
         for condition in level.broken
     )
     whose = "its service level" if level.asked else "the default service level"
@@ -358,21 +367,6 @@ def _between(name: str, found: Diagnosis) -> str:
     """What threads waited for between their calls, beside the calls' own time."""
     seconds = sum(part.seconds for call in found.calls for part in call.before if part.name == name)
     return f"  {'between calls: ' + WORDS[name]:<50}{'':>7}{_seconds(seconds / len(found.calls)):>11}  measured"
-
-
-def _slower(found: Slowdown | None) -> list[str]:
-    if found is None:
-        return []
-    if found.e2e is None or found.ttft is None or found.work is None:
-        return ["", "slowdown against running alone: the two runs have no call in common"]
-    label = "emulated" if found.emulated else "measured"
-    whole = f"whole call p50 {found.e2e.p50:.2f}x, p90 {found.e2e.p90:.2f}x"
-    first = f"first token p50 {found.ttft.p50:.2f}x, p90 {found.ttft.p90:.2f}x"
-    return [
-        "",
-        f"slowdown against running alone ({label}, {found.calls:,} calls): {found.work:.2f}x of the calls' time",
-        f"  {whole}; {first}",
-    ]
 
 
 def _held(found: Diagnosis) -> list[str]:

@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,8 +21,12 @@ from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import render_summary
 from windtunnel.simulator.run.viewer import PlainProgress, say
+from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem
 from windtunnel.traces.outlet import readable, to_json
+
+if TYPE_CHECKING:
+    from windtunnel.simulator.experiments.outcome import Outcome
 
 LINE_S = 1.0
 LOOK_S = 0.25
@@ -37,18 +42,35 @@ class _Lines(PlainProgress):
 
 
 def print_comparison(paths: Sequence[Path], *, as_json: bool) -> None:
-    """What an experiment came to, or what `compare` says of the runs."""
+    """What an experiment came to, or what `compare` says of the runs; those of other work it shows side by side."""
     from windtunnel.simulator.experiments import table
-    from windtunnel.simulator.experiments.folders import group
+
+    outcome = read_outcome(paths[0]) if len(paths) == 1 else _of_runs(paths)
+    print(to_json(outcome).decode() if as_json else table.render(outcome).rstrip("\n"))
+
+
+def _of_runs(paths: Sequence[Path]) -> "Outcome":
+    from windtunnel.simulator.experiments.beside import MOST_DIFFERENCES, OTHER, beside
+    from windtunnel.simulator.experiments.folders import grouped
     from windtunnel.simulator.experiments.metrics import chosen
     from windtunnel.simulator.experiments.outcome import assess
+    from windtunnel.simulator.experiments.runs import differences, read
 
-    outcome = (
-        read_outcome(paths[0])
-        if len(paths) == 1
-        else assess(group(paths, time.time()), chosen(()), name="comparison of run folders")
-    )
-    print(to_json(outcome).decode() if as_json else table.render(outcome).rstrip("\n"))
+    now, metrics = time.time(), chosen(())
+    measured = [read(path, now) for path in dict.fromkeys(path.resolve() for path in paths)]
+    if len(measured) < 2:
+        raise UsageError("compare needs two run folders at least, or an experiment file")
+    first = measured[0]
+    unlike = [differences(first.run, run.run) for run in measured]
+    if not any(unlike):
+        return assess(grouped(measured), metrics, name="comparison of run folders")
+    found, steps = beside(measured, metrics).outcome, []
+    for step, other in zip(found.steps, unlike, strict=True):
+        said = OTHER.format(first.path.name, "; ".join(other[:MOST_DIFFERENCES]))
+        alone = {name: msgspec.structs.replace(one, table=0) for name, one in step.versus_base.items()}
+        noted = msgspec.structs.replace(step, versus_previous=alone, versus_base=alone, notes=(*step.notes, said))
+        steps.append(noted if other else step)
+    return msgspec.structs.replace(found, steps=tuple(steps))
 
 
 def follow_run(

@@ -11,7 +11,7 @@ import msgspec
 
 from windtunnel.simulator.results import emulation, searched
 from windtunnel.simulator.results.eventless import with_events
-from windtunnel.simulator.results.misses import CacheReport, provided, read, settings
+from windtunnel.simulator.results.misses import CacheReport, provided, read, settings, unit_known
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder, without_description
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.results.why_cache import filler, let_go
@@ -136,7 +136,15 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     breaks = _breaks(traces)
     problems: list[Problem] = []
     unit, exact, holds = settings(folder.run)
-    report = read(folder.events(problems), unit, breaks, exact=exact, kv_tokens=holds, provided=provided(folder.run))
+    report = read(
+        folder.events(problems),
+        unit,
+        breaks,
+        exact=exact,
+        kv_tokens=holds,
+        provided=provided(folder.run),
+        unit_known=unit_known(folder.run),
+    )
     _complain((*notes, *problems))
     agents = {t.header.id: t.header.agent for t in traces}
     prompt = report.total("prompt")
@@ -146,7 +154,7 @@ def _run(path: Path, paper: Paper, limit: int) -> tuple[dict[str, Any], list[str
     data = {
         "run_dir": str(path),
         "emulated": emulated,
-        "match_unit": report.unit,
+        "match_unit": report.unit if report.unit_known else None,
         "total": {k: report.total(k) for k in ("prompt", "cached", "missed", "diverged", "fresh")}
         | {"calls": len(report.calls), "calls_without_usage": report.unknown},
         "culprits": [_row(row) for row in found],
@@ -191,6 +199,8 @@ def _run_lines(
         )
     head = f"{path}: {count(len(report.calls), 'call')}, {report.total('prompt'):,} prompt tokens"
     unit = f", found in the cache by blocks of {report.unit} tokens" if report.unit > 1 else ""
+    if not report.unit_known:
+        unit = "; the size of the cache's blocks is not known"
     lines = [*paper.wrapped(head + unit, ""), "", *where_from(report, paper)]
     if report.unknown:
         lines.append(f"{report.unknown:,} further calls did not say how many of their tokens were cached")

@@ -12,7 +12,7 @@ from msgspec import Struct
 from windtunnel.traces.behaviour import CLIENTS
 from windtunnel.traces.known_names import AGENTS, STOPS, TOOLS, VERSION, is_public_model
 from windtunnel.traces.model import Block, Call, Cause, Message, Thread, Trace, Wait
-from windtunnel.traces.profile import SHRUNK, prompt_sizes
+from windtunnel.traces.profile import SHRUNK, first_s, prompt_sizes
 
 _SYNTHETIC_TOOLS = frozenset(t.name for c in CLIENTS.values() for t in (*c.tools, *((c.task,) if c.task else ())))
 
@@ -211,7 +211,7 @@ class _Reader:
             tools=tools,
             added=max(0, grown - reasoning - text - written - answered),
             waits=() if after is None else self._pauses(after),
-            first_s=_between(call.start_s, call.first_s),
+            first_s=_between(call.start_s, first_s(call)),
             took_s=_between(call.start_s, call.end_s),
             cached=None if cached is None or base <= 0 or cached < 0 else cached / base,
             stop=call.stop if call.stop in STOPS else None,

@@ -126,6 +126,18 @@ def compactions(trace: Trace) -> int:
     return found
 
 
+def first_s(call: Call) -> float | None:
+    """When its first token came. An answer in one piece may have its end there, which says it only of one token."""
+    whole = call.first_s is not None and call.first_s == call.end_s and call.usage.completion != 1
+    return None if whole else call.first_s
+
+
+def first_token_s(call: Call) -> float | None:
+    """How long its first token took."""
+    first = first_s(call)
+    return None if call.start_s is None or first is None else first - call.start_s
+
+
 def samples(traces: Iterable[Trace]) -> dict[str, list[float]]:
     """The values behind a profile's `spreads`, by the same names."""
     out: dict[str, list[float]] = {name: [] for name in NAMES}
@@ -143,8 +155,8 @@ def samples(traces: Iterable[Trace]) -> dict[str, list[float]]:
                 out["output"].append(call.usage.completion)
             if call.usage.reasoning:
                 out["reasoning"].append(call.usage.reasoning)
-            if call.start_s is not None and call.first_s is not None:
-                out["first_token_s"].append(call.first_s - call.start_s)
+            if (first := first_token_s(call)) is not None:
+                out["first_token_s"].append(first)
             if call.start_s is not None and call.end_s is not None:
                 out["call_s"].append(call.end_s - call.start_s)
         out["tool_s"] += [s for r in trace.tool_runs if (s := run_seconds(r)) is not None]
@@ -274,7 +286,7 @@ def _estimates(calls: Sequence[Call]) -> dict[str, int]:
             "cached": call.usage.cached,
             "output": call.usage.completion,
             "start": call.start_s,
-            "first token": call.first_s,
+            "first token": first_s(call),
             "end": call.end_s,
         }
         marks = {"output": "completion", "first token": "first"}

@@ -4,7 +4,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from windtunnel.traces.model import Call, CallKind, Cause, Trace, Wait
-from windtunnel.traces.profile import prompt_sizes
+from windtunnel.traces.profile import first_s, prompt_sizes
 from windtunnel.traces.reuse import SeenPrefixes
 
 
@@ -93,7 +93,7 @@ def _row(call: Call, prompt: int, seen: int, tools: tuple[ToolUse, ...], waits: 
         thread=call.thread,
         kind=call.kind,
         start_s=call.start_s,
-        first_token_s=_between(call.start_s, call.first_s),
+        first_token_s=_between(call.start_s, first_s(call)),
         took_s=_between(call.start_s, call.end_s),
         prompt=prompt,
         cached=cached,

@@ -10,6 +10,7 @@ from windtunnel.simulator.results.cautions import left_out
 from windtunnel.simulator.results.emulation import Emulation, bar_of, missed, of_run
 from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
+from windtunnel.simulator.results.fold_trust import is_measured
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
 from windtunnel.simulator.results.text import offloads
 from windtunnel.simulator.results.untold import Untold
@@ -101,7 +102,8 @@ def view_of(
     reasons = summary.invalid_reasons if summary is not None else fold.invalid_reasons()
     if summary is None and ending == "died":
         reasons = ("died", *reasons)
-    measured = fold.window is not None
+    measured = is_measured(fold, over=ending is not None)
+    window_s = fold.trust.window_s if measured else 0.0
     now = fold.t
     engine = fold.engine
     gpus = list(engine.gpus.values())
@@ -148,9 +150,9 @@ def view_of(
         in_flight=fold.in_flight,
         in_tool=fold.in_tool,
         waiting=fold.waiting,
-        in_flight_mean=fold.trust.in_flight_mean,
-        in_tool_mean=fold.trust.in_tool_s / fold.trust.window_s if fold.trust.window_s else None,
-        waiting_mean=fold.trust.waiting_s / fold.trust.window_s if fold.trust.window_s else None,
+        in_flight_mean=fold.trust.in_flight_mean if measured else None,
+        in_tool_mean=fold.trust.in_tool_s / window_s if window_s else None,
+        waiting_mean=fold.trust.waiting_s / window_s if window_s else None,
         calls=fold.calls["started"],
         done=ended["completed"],
         failed=ended["failed"],
@@ -163,7 +165,7 @@ def view_of(
             kv_usage=latest.kv_usage if latest else None,
             kv_tokens=head.engine.kv_tokens,
             offloads=head.engine.offloads,
-            held=_held_now(fold) if live else _held_in_window(fold),
+            held=_held_now(fold) if live else _held_in_window(fold) if measured else None,
             running=latest.running if latest else None,
             waiting=latest.waiting if latest else None,
             hit_ratio=engine.hit_ratio,

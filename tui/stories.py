@@ -13,7 +13,8 @@ from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, Agent, PastSession
 from windtunnel.simulator.results.lanes import MS
-from windtunnel.simulator.results.misses import CallCache, diverged, in_short, said, settings
+from windtunnel.simulator.results.miss_words import in_short, said
+from windtunnel.simulator.results.misses import CallCache, diverged, settings
 from windtunnel.simulator.results.slowdown import Work
 from windtunnel.simulator.results.store import TEXT_FILE, RunFolder
 from windtunnel.traces.breakers import Break

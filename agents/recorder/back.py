@@ -6,6 +6,7 @@ from typing import Protocol, cast
 
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpResponseParser
 
+from windtunnel.agents.failures import Failure
 from windtunnel.agents.recorder.exchange import Exchange
 
 REFUSED = (400, 422)
@@ -21,7 +22,7 @@ class FrontSide(Protocol):
 
     def refused_usage(self) -> None: ...
 
-    def server_gone(self, t: int, detail: str) -> None: ...
+    def server_gone(self, t: int, failure: Failure, detail: str) -> None: ...
 
     def switched(self) -> None: ...
 
@@ -98,7 +99,7 @@ class Back(asyncio.Protocol):
             self._tunnel = True
             self._front.switched()
         except HttpParserError as error:
-            self._front.server_gone(self._t, f"not valid HTTP: {error}")
+            self._front.server_gone(self._t, Failure.MALFORMED_HTTP, f"not valid HTTP: {error}")
             self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -107,8 +108,12 @@ class Back(asyncio.Protocol):
         if self._exchange is not None and self._until_close and exc is None:
             self._flush_stripped()
             self._ended(keep=False, t=t)
+        elif exc is not None:
+            self._front.server_gone(t, Failure.CONNECTION_RESET, str(exc) or type(exc).__name__)
         else:
-            self._front.server_gone(t, str(exc) if exc is not None else "the server closed the connection")
+            begun = self._exchange is not None and (self._exchange.status is not None or self._refused)
+            failure = Failure.CONNECTION_CLOSED if begun else Failure.SERVER_DISCONNECTED
+            self._front.server_gone(t, failure, "the server closed the connection")
         del self._parser  # it holds this object's methods: the cycle would live until the next garbage collection
 
     # What the parser reports. `on_body` is the hot one.

@@ -34,6 +34,8 @@ class Exchange(Struct, eq=False):
     content_encoding: str = ""
     pieces: list[tuple[int, bytes]] = []
     """(arrival, body bytes) not told yet."""
+    failure: str = ""
+    """The name of what went wrong with the connection to the server."""
 
 
 class Listener(Protocol):

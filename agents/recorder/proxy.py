@@ -7,6 +7,7 @@ append; what the bytes mean is worked out by whoever listens.
 """
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from time import perf_counter_ns
@@ -16,6 +17,7 @@ import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 from windtunnel.agents.client import Target
+from windtunnel.agents.failures import Failure
 from windtunnel.agents.recorder.back import Back
 from windtunnel.agents.recorder.exchange import Exchange, Listener, Shared
 from windtunnel.agents.recorder.heads import READABLE, Header, head, route_of, split_tag
@@ -44,6 +46,7 @@ class Front(asyncio.Protocol):
         self._unsent = bytearray()
         """For the server, while the connection to it is being made."""
         self._refusal: str | None = None
+        self._refused_as = Failure.CONNECT_FAILED
         self._number = 0
         self._reading: Exchange | None = None
         self._active: Exchange | None = None
@@ -75,7 +78,7 @@ class Front(asyncio.Protocol):
                 server_hostname=target.host if self._tls else None,
             )
         except OSError as error:
-            self._refusal = str(error)
+            self._refusal, self._refused_as = str(error), _unconnected(error)
             if self._active is not None:
                 self._refuse(self._active)
             return
@@ -232,6 +235,7 @@ class Front(asyncio.Protocol):
             b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
         )
         exchange.status = 502
+        exchange.failure = self._refused_as
         exchange.pieces.append((shared.now_ns(), body))
         self._end("no_upstream", shared.now_ns(), self._refusal or "")
         self._close()
@@ -269,7 +273,9 @@ class Front(asyncio.Protocol):
         )
         self._start(exchange, start, exchange.body)
 
-    def server_gone(self, t: int, detail: str) -> None:
+    def server_gone(self, t: int, failure: Failure, detail: str) -> None:
+        if self._active is not None:
+            self._active.failure = failure
         self._end("upstream_gone", t, detail)
         self._close()
 
@@ -293,6 +299,17 @@ class Front(asyncio.Protocol):
             self._transport.close()
         elif self._back is not None:
             self._back.abort()
+
+
+def _unconnected(error: OSError) -> Failure:
+    """As the client of a run names it."""
+    if isinstance(error, ConnectionRefusedError):
+        return Failure.CONNECT_REFUSED
+    if isinstance(error, TimeoutError):
+        return Failure.CONNECT_TIMEOUT
+    if isinstance(error, socket.gaierror):
+        return Failure.UNKNOWN_HOST
+    return Failure.TLS_FAILED if isinstance(error, ssl.SSLError) else Failure.CONNECT_FAILED
 
 
 class Proxy:

@@ -11,6 +11,7 @@ from typing import Any
 import zstandard
 from msgspec import Struct
 
+from windtunnel.agents.failures import Failure, http_failure
 from windtunnel.agents.recorder import chat, messages, responses
 from windtunnel.agents.recorder.asked import Answer, Reader, Request, decode_object, said
 from windtunnel.agents.recorder.chat import ChatReader
@@ -220,16 +221,16 @@ def _metadata(value: dict[str, Any]) -> dict[str, Any]:
 
 def _failure(told: Closed, answer: Answer) -> str | None:
     """A call that the server did not answer; a client that hung up is none."""
+    if told.how == "no_upstream":
+        return told.failure or Failure.CONNECT_FAILED.value
     if told.status is not None and told.status >= 400:
-        return f"http_{told.status}"
+        return http_failure(told.status)
     if answer.failure is not None:
         return answer.failure
-    if told.how == "no_upstream":
-        return "connect_failed"
     if told.how == "upstream_gone" and not answer.ended:
-        return "connection_closed"
+        return told.failure or Failure.CONNECTION_CLOSED.value
     if told.how == "complete" and not answer.ended:
-        return "no_end_marker"
+        return Failure.NO_END_MARKER.value
     return None
 
 

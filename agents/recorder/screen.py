@@ -61,6 +61,8 @@ class Screen:
         self._output = self._prompt = 0
         self._done: dict[int, int] = {}
         """Lane to its calls that were answered."""
+        self._known: dict[int, int] = {}
+        """Lane to the end of its last call: of what came after it nobody knows."""
         self._refused: dict[int, str] = {}
         """Lane to what went wrong with its last call that was not."""
 
@@ -92,6 +94,7 @@ class Screen:
                 status="completed" if reason is None else "failed",
                 reason=reason,
                 calls_done=done,
+                known_t=self._known.get(lane, session.started) - self._origin,
             )
         )
 
@@ -121,9 +124,11 @@ class Screen:
     def call_ended(self, turn: Turn, told: Opened, answer: Answer, ending: Ending) -> None:
         origin, sent, call = self._origin, told.t, ending.call
         usage = None if call is None else call.usage
+        whole = not answer.chunk_t
 
         def at(t: int | None) -> int | None:
-            return None if t is None else t - origin
+            """Of an answer in one piece no time but its end is known: all are written as that."""
+            return None if t is None else (ending.t if whole else t) - origin
 
         self._sink.emit(
             ev.CallEnd(
@@ -154,6 +159,8 @@ class Screen:
             )
         )
         self._wrote(turn, told, answer)
+        lane = turn.session.agent
+        self._known[lane] = max(self._known.get(lane, 0), ending.t)
         if call is None and ending.failure is not None:
             self._refused[turn.session.agent] = ending.failure
         if usage is not None:

@@ -125,7 +125,7 @@ class SessionFile:
             output=output,
             usage=Usage(prompt, answer.cached, completion, answer.reasoning),
             start_s=round((turn.start - since) / NS, 6),
-            first_s=None if answer.t_first is None else round((answer.t_first - since) / NS, 6),
+            first_s=_first_s(answer, since),
             end_s=None if turn.end is None else round((turn.end - since) / NS, 6),
             stop=answer.stop,
             model=request.model,
@@ -135,6 +135,12 @@ class SessionFile:
             joins=tuple(c.id for c in turn.joins),
             marks=marks,
         )
+
+
+def _first_s(answer: Answer, since: int) -> float | None:
+    """When the first token came; an answer in one piece does not tell, unless it is one token."""
+    known = bool(answer.chunk_t) or answer.completion == 1
+    return round((answer.t_first - since) / NS, 6) if known and answer.t_first is not None else None
 
 
 def file_stem(session: str) -> str:

@@ -40,6 +40,8 @@ class Closed(Struct, frozen=True, tag=True):
     how: How
     content_type: str = ""
     detail: str = ""
+    failure: str = ""
+    """What went wrong with the connection to the server, by the names of `Failure`."""
 
 
 Told = Opened | Arrived | Closed

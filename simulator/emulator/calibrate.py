@@ -4,6 +4,7 @@ Constants belong to a GPU and an engine, never to a row: whatever a model or a l
 """
 
 from collections.abc import Callable, Sequence
+from enum import Enum
 
 import numpy as np
 from msgspec import Struct
@@ -11,8 +12,9 @@ from msgspec.structs import asdict, replace
 
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.measured import Case, Open
+from windtunnel.simulator.emulator.ranges import REACHED
 from windtunnel.simulator.emulator.reached import SPREAD, Reached, usual
-from windtunnel.simulator.emulator.replay import Floats, Played
+from windtunnel.simulator.emulator.replay import COLUMNS, Floats, Played
 from windtunnel.simulator.emulator.solve import loss, solve
 from windtunnel.simulator.emulator.trial import Trial, statistics
 
@@ -25,6 +27,8 @@ _RUN = 0.02
 _CALL = 0.03
 """The same for a call's time, if there were `_CALLS` of them."""
 _CALLS = 10
+_HELD_OUT = 10
+"""Calls in the first halves together from which they are fitted alone."""
 _SHORT = 1e-6
 """Seconds; keeps the logarithm finite."""
 _TURNS = 14
@@ -43,12 +47,36 @@ class Fitted(Struct, frozen=True):
     in_sample: float
     held_out: float | None = None
     before: float | None = None
+    """With the usual constants."""
+    before_held_out: float | None = None
+    """The same over the held-out calls."""
+
+    @property
+    def fault(self) -> str | None:
+        """In which way these constants are no gain."""
+        for which, error, before in (
+            ("in sample", self.in_sample, self.before),
+            ("held out", self.held_out, self.before_held_out),
+        ):
+            if error is not None and before is not None and error >= before:
+                return f"the constants found are {error:.1%} off {which}, the usual ones {before:.1%}"
+        return None
 
 
-def fit(trials: Sequence[Trial], start: Reached, *, narrow: float = 1.0, part: slice | None = None) -> Reached:
+class Half(Enum):
+    """Of each run's calls, by time."""
+
+    FIRST = "first"
+    SECOND = "second"
+
+    def of(self, count: int) -> slice:
+        return slice(0, count // 2) if self is Half.FIRST else slice(count // 2, None)
+
+
+def fit(trials: Sequence[Trial], start: Reached, *, narrow: float = 1.0, part: Half | None = None) -> Reached:
     """The constants that suit all trials best; `narrow` scales how far they may go from `start`.
 
-    With `part` only these requests of recorded runs are looked at.
+    With `part` only that half of the calls of recorded runs is looked at.
     """
     spread = {name: SPREAD[name] * narrow for name in _free(trials)}
     given = {name: value for name, value in asdict(start).items() if name in SPREAD}
@@ -62,7 +90,7 @@ def fit(trials: Sequence[Trial], start: Reached, *, narrow: float = 1.0, part: s
     if any(isinstance(trial.case.load, Open) for trial in trials):
         values = _by_turns(trials, start, given, spread, residuals)
     else:
-        values = solve(residuals, given, spread)
+        values = solve(residuals, given, spread, bounds=REACHED)
     return replace(start, **{name: float(f"{value:.4g}") for name, value in values.items()})
 
 
@@ -84,7 +112,7 @@ def _by_turns(
         cost = loss(residuals(values), values, given, spread)
         if cost < lowest:
             best, lowest = values, cost
-        found = solve(residuals, given, spread, begin=values)
+        found = solve(residuals, given, spread, begin=values, bounds=REACHED)
         if all(abs(found[name] / values[name] - 1) < _SAME for name in spread):
             break
         values = values | {name: float(np.sqrt(values[name] * found[name])) for name in spread}
@@ -123,15 +151,17 @@ def calibrate(cases: Sequence[Case], talk: Talk = lambda _: None) -> Fitted:
     talk(f"fitted to all calls: {in_sample:.1%}")
     if not all(isinstance(case.load, Open) for case in cases):
         return Fitted(reached, in_sample, before=before)
-    half = min(len(case.load.asks) for case in cases if isinstance(case.load, Open)) // 2
-    if half < 10:
+    calls = [len(case.load.asks) for case in cases if isinstance(case.load, Open)]
+    half = sum(count // 2 for count in calls)
+    if half < _HELD_OUT:
         return Fitted(reached, in_sample, before=before)
-    held_out = error_of(trials, fit(trials, start, part=slice(0, half)), part=slice(half, None))
-    talk(f"fitted to the first {half} calls, the others predicted: {held_out:.1%}")
-    return Fitted(reached, in_sample, held_out, before)
+    held_out = error_of(trials, fit(trials, start, part=Half.FIRST), part=Half.SECOND)
+    whose = "each run's" if len(calls) > 1 else "the"
+    talk(f"fitted to the first half of {whose} calls ({half}), the other {sum(calls) - half} predicted: {held_out:.1%}")
+    return Fitted(reached, in_sample, held_out, before, error_of(trials, start, part=Half.SECOND))
 
 
-def error_of(trials: Sequence[Trial], reached: Reached, part: slice | None = None) -> float:
+def error_of(trials: Sequence[Trial], reached: Reached, part: Half | None = None) -> float:
     """Mean of absolute relative errors over all metrics."""
     errors: list[float] = []
     for trial in trials:
@@ -140,7 +170,7 @@ def error_of(trials: Sequence[Trial], reached: Reached, part: slice | None = Non
     return float(np.mean(errors)) if errors else 0.0
 
 
-def _residuals(trial: Trial, reached: Reached, part: slice | None) -> list[float]:
+def _residuals(trial: Trial, reached: Reached, part: Half | None) -> list[float]:
     case, played = trial.case, trial.played(reached)
     recorded = isinstance(case.load, Open)
     measured, emulated = _both(trial, reached, part, played)
@@ -155,7 +185,7 @@ def _residuals(trial: Trial, reached: Reached, part: slice | None) -> list[float
             weight = _FIRST_TOKEN if metric.startswith("ttft") else 1.0
             found.append(weight * float(np.log(value / measured[metric])) / _TABLE)
     if case.seen is not None:
-        chosen = slice(None) if part is None else part
+        chosen = slice(None) if part is None else part.of(len(case.seen.output))
         found += _by_call(trial.as_seen(played, reached), case.seen, chosen, _step_s(case)).tolist()
     return found
 
@@ -185,19 +215,19 @@ def _step_s(case: Case) -> float:
 
 
 def _both(
-    trial: Trial, reached: Reached, part: slice | None, played: Played | None = None
+    trial: Trial, reached: Reached, part: Half | None, played: Played | None = None
 ) -> tuple[dict[str, float], dict[str, float]]:
     """What was measured and what is emulated."""
     case = trial.case
     played = trial.played(reached) if played is None else played
     if part is None or case.seen is None:
         return case.measured, trial.metrics(played, reached)
-    return statistics(case.seen, part), trial.metrics(_some(played, part), reached)
+    chosen = part.of(len(case.seen.output))
+    return statistics(case.seen, chosen), trial.metrics(_some(played, chosen), reached)
 
 
 def _some(played: Played, part: slice) -> Played:
-    columns = ("asked", "scheduled", "first", "last", "output", "prompt", "hit")
-    return replace(played, **{name: getattr(played, name)[part] for name in columns})
+    return replace(played, **{name: getattr(played, name)[part] for name in COLUMNS})
 
 
 def _free(trials: Sequence[Trial]) -> list[str]:

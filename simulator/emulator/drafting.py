@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.constants import constants
-from windtunnel.simulator.emulator.model import Model
+from windtunnel.simulator.emulator.model import Model, Product, products
 from windtunnel.traces.errors import UsageError
 
 
@@ -21,10 +21,9 @@ class Draft(Struct, frozen=True):
     """Of the draft's routed experts; a pass reads those its tokens touch."""
     experts: int = 0
     experts_active: int = 0
-    active: float = 0.0
-    """1e9 parameters used for one token."""
-    weight_bits: float = 16
-    compute_bits: float = 16
+    expert_bits: float = 16
+    products: tuple[Product, ...] = ()
+    """What a pass multiplies for each token."""
     kv_bytes: int = 0
     """The draft's own KV cache per token at 16 bit."""
     layers: int = 0
@@ -63,9 +62,14 @@ def _mtp(k: int, model: Model) -> Draft:
         expert_bytes=routed * 1e9 * mtp.bits / 8,
         experts=model.experts,
         experts_active=model.experts_active,
-        active=mtp.active / mtp.layers + model.head_bytes / 2e9,
-        weight_bits=mtp.bits,
-        compute_bits=16 if mtp.bits > 8 else model.compute_bits,
+        expert_bits=mtp.bits,
+        products=products(
+            mtp.active / mtp.layers - routed * share + model.head_bytes / 2e9,
+            routed * share,
+            weight_bits=mtp.bits,
+            expert_bits=mtp.bits,
+            compute_bits=model.compute_bits,
+        ),
         kv_bytes=model.token_bytes * mtp.attention_layers,
         layers=mtp.attention_layers,
         resident_bytes=mtp.parameters * 1e9 * mtp.bits / 8,
@@ -86,7 +90,7 @@ def _eagle(method: str, k: int, model: Model, draft: str | None) -> Draft:
     return Draft(
         passes=k,
         dense_bytes=2 * (layer + head),
-        active=(layer + head) / 1e9,
+        products=(Product((layer + head) / 1e9),),
         kv_bytes=kv_bytes,
         layers=layers,
         # EAGLE shares the model's output head, EAGLE-3 has its own.
@@ -100,7 +104,7 @@ def _medusa(k: int, model: Model) -> Draft:
     return Draft(
         passes=1,
         dense_bytes=2 * heads,
-        active=heads / 1e9,
+        products=(Product(heads / 1e9),),
         resident_bytes=2 * heads,
         sized="assumed: one residual layer and one output head a draft token",
     )
@@ -122,9 +126,8 @@ def _model(k: int, model: Model, name: str, quantization: str | None) -> Draft:
         expert_bytes=draft.expert_bytes,
         experts=draft.experts,
         experts_active=draft.experts_active,
-        active=draft.active,
-        weight_bits=draft.weight_bits,
-        compute_bits=draft.compute_bits,
+        expert_bits=draft.expert_bits,
+        products=draft.products,
         kv_bytes=draft.kv_bytes,
         layers=draft.full_layers,
         resident_bytes=draft.dense_bytes + draft.expert_bytes,

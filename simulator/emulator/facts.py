@@ -5,6 +5,7 @@ result computed from it carries that word. A GPU may also be a file, a model a f
 """
 
 import tomllib
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.simulator.emulator.model import Model
+from windtunnel.simulator.emulator.model import Model, Product
 from windtunnel.simulator.emulator.model_folder import read as read_folder
 from windtunnel.simulator.emulator.nearest import nearest
 from windtunnel.simulator.emulator.ranges import GPU, REACHED, wrong
@@ -23,6 +24,8 @@ from windtunnel.traces.errors import UsageError
 
 GIB = 1 << 30
 UNVERIFIED = "unverified"
+MXFP4 = 4.25
+"""Bits of a weight with its scale, one of 8 bit for 32 weights."""
 
 
 class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,17 +54,35 @@ class Gpu(Struct, frozen=True, forbid_unknown_fields=True):
     def tflops(self, weight_bits: float, compute_bits: float, unpacked: float) -> float:
         """What matrix products can be fed at best, dense: the peak of the format they are computed in.
 
-        Weights in a format that the GPU lacks are unpacked to 16 bit in each product (vLLM's Marlin kernels), which
-        leaves `unpacked` of the 16-bit rate.
+        Weights that are unpacked to 16 bit in each product (vLLM's Marlin kernels) leave `unpacked` of the 16-bit rate.
         """
         if self.unpacks(weight_bits, compute_bits):
             return self.bf16 * unpacked
         return self._peak(compute_bits) or self.bf16
 
     def unpacks(self, weight_bits: float, compute_bits: float) -> bool:
-        """Whether weights of that width are unpacked to 16 bit for each product."""
-        narrow = weight_bits if compute_bits > 8 else compute_bits
-        return narrow <= 8 and self._peak(narrow) is None
+        """Whether weights of that width are unpacked to 16 bit for each product.
+
+        Beside 16-bit activations they are on every GPU, as tensor cores multiply two of a format (AWQ, GPTQ); beside
+        narrow ones where the GPU lacks their format.
+        """
+        return weight_bits < 16 if compute_bits > 9 else self._peak(compute_bits) is None
+
+    def computed(self, product: Product) -> float:
+        """Bits of the format that it is computed in, unless its weights are unpacked.
+
+        vLLM's kernels for MXFP4 narrow the activations themselves: to 8 bit for mixtures on data-centre Blackwell, to 4
+        bit for dense layers. Marlin is its choice for mixtures on other Blackwells (fused_moe/oracle/mxfp4.py).
+        """
+        if product.weight_bits == MXFP4 and product.compute_bits > 8:
+            if product.mixture:
+                return 8 if self.data_centre_blackwell else product.compute_bits
+            return 4 if self.fp4 else product.compute_bits
+        return product.compute_bits
+
+    def unpacked(self, products: Iterable[Product]) -> list[Product]:
+        """Those whose weights are."""
+        return [product for product in products if self.unpacks(product.weight_bits, self.computed(product))]
 
     def _peak(self, bits: float) -> float | None:
         """Of a format of that many bits; with scales, a little more."""

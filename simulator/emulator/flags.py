@@ -29,6 +29,7 @@ from windtunnel.traces.outlet import readable, shown
 
 VLLM_VERSION = "0.32.0"
 """The vLLM whose rules are emulated."""
+WIDE_EXPERTS = "reading of experts (assumed: the peak; fitted to narrower ones)"
 _DEFAULT_BLOCK = 16
 _MOST_BLOCKS = 20_000_000
 """Each is a number in the pool's lists: more than a real model has, and the host's memory ends some way above."""
@@ -127,19 +128,20 @@ class Settings(Struct, frozen=True):
             f"the exchange between GPUs (assumed: {'NVLink' if self.gpu.nvlink else 'PCIe'})": self.joined_by_guess,
             f"a checkpoint in {self.quantization}, which this model's own is not": self.other_checkpoint,
             "products of unpacked weights (assumed)": self._unpacks_by_guess,
+            WIDE_EXPERTS: self.reached.held_to_peak(self.model.expert_bits) and self.model.experts > 0,
         }
         return (*(name for name, source in rows.items() if _doubtful(source)), *(text for text in said if said[text]))
 
     @property
-    def unpacks(self) -> bool:
-        """The GPU lacks the weights' format and unpacks them for each product."""
-        bits = self.model.expert_bits if self.model.experts else self.model.weight_bits
-        return self.gpu.unpacks(bits, self.model.compute_bits)
+    def unpacked(self) -> set[str]:
+        """The figures in constants.toml for weights that are unpacked for each product."""
+        parts = self.gpu.unpacked(self.model.products)
+        return {"unpacked" if part.mixture else "unpacked_dense" for part in parts}
 
     @property
     def _unpacks_by_guess(self) -> bool:
         fitted = self.profile.figures if self.profile else {}
-        return self.unpacks and not self.model.experts and "unpacked_dense" not in fitted
+        return "unpacked_dense" in self.unpacked - set(fitted)
 
     @property
     def can_offload(self) -> bool:
@@ -207,8 +209,8 @@ def parse(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> Sett
 
 def _gpu(name: str | None, profile: Profile | None) -> Gpu:
     """The one that is named, else that of the profile; a profile is good for its own GPU only."""
-    gpu = facts.gpu(name or (profile.gpu if profile else "B200"))
-    if profile is not None and profile.gpu in facts.gpus() and facts.gpus()[profile.gpu].name != gpu.name:
+    gpu = profile.own_gpu if profile and not name else facts.gpu(name or "B200")
+    if profile is not None and profile.gpu_name != gpu.name:
         raise UsageError(f"--profile is of {profile.gpu} and cannot be used with --gpu {name}: leave one of them out.")
     if profile is not None:
         replaced(profile.figures)

@@ -47,6 +47,8 @@ class Case(Struct, frozen=True, kw_only=True):
     source: str = ""
     client_side: bool = True
     """Times are a client's: they include the way to the engine's queue and back."""
+    emulated: bool = False
+    """The run says that an emulator did it."""
     seen: Played | None = None
     """The requests one by one, where they were recorded so."""
 
@@ -59,6 +61,9 @@ class Skipped(Struct, frozen=True):
 Cases = tuple[list[Case], list[Skipped]]
 
 _NEEDED = ("id", "system", "model_path", "isl", "osl", "batch_size")
+_METRICS = {"ttft_ms": "silicon_ttft_ms", "tpot_ms": "silicon_tpot_ms"}
+_MOST = 2048
+"""Requests in flight, twice as many as the rows' max-num-seqs; ten times as many are played."""
 _SCENARIO = (1024, 8192)
 """Lengths of InferenceX's scenarios; rows of other lengths came from another client."""
 _BUDGET = 8192
@@ -85,8 +90,11 @@ def read_table(path: Path) -> Cases:
         name = cells["id"] or f"line {number}"
         try:
             cases.append(_case(name, cells))
+            skipped += [Skipped(name, why) for why in _measured(cells)[1]]
         except UsageError as error:
             skipped.append(Skipped(name, str(error)))
+    if not rows:
+        raise UsageError(f"{path} has no rows: give a table with some.")
     return cases, skipped
 
 
@@ -104,13 +112,12 @@ def _case(name: str, row: Mapping[str, str]) -> Case:
     shards = _count(row, "tp_size") if row.get("tp_size") else 1
     if _count(row, "pp_size") > 1 if row.get("pp_size") else False:
         raise UsageError("pipeline parallelism is not modelled.")
-    measured = {
-        metric: value
-        for metric, column in (("ttft_ms", "silicon_ttft_ms"), ("tpot_ms", "silicon_tpot_ms"))
-        if (value := _number(row.get(column))) is not None
-    }
+    if shape["batch_size"] > _MOST:
+        raise UsageError(f"batch_size is {row['batch_size']}: up to {_MOST:,} requests in flight are modelled.")
+    measured, why = _measured(row)
     if not measured:
-        raise UsageError("nothing was measured: silicon_ttft_ms and silicon_tpot_ms are empty.")
+        columns = " and ".join(_METRICS.values())
+        raise UsageError(f"nothing was measured: {' '.join(why) or f'the table has no column {columns}.'}")
     quantization = named or _quantization(model, row)
     scenario = shape["isl"] in _SCENARIO and shape["osl"] in _SCENARIO
     budget = 2 * shape["isl"] if model.startswith("minimax") else _BUDGET
@@ -128,6 +135,20 @@ def _case(name: str, row: Mapping[str, str]) -> Case:
         gpu=gpu,
         model=model,
     )
+
+
+def _measured(row: Mapping[str, str]) -> tuple[dict[str, float], list[str]]:
+    """The figures of a row, and what is wrong with its cells that hold none."""
+    figures: dict[str, float] = {}
+    wrong: list[str] = []
+    for metric, column in _METRICS.items():
+        if column in row:
+            value = _number(row[column])
+            if value is not None:
+                figures[metric] = value
+            else:
+                wrong.append(f"{column} is no positive number: {row[column] or 'empty'}.")
+    return figures, wrong
 
 
 def _quantization(model: str, row: Mapping[str, str]) -> str | None:

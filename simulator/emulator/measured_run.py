@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from windtunnel.simulator.emulator.identity import gpu_of, model_of
 from windtunnel.simulator.emulator.measured import Case, Open
-from windtunnel.simulator.emulator.names import gpu_key, model_key
+from windtunnel.simulator.emulator.names import gpu_key
 from windtunnel.simulator.emulator.replay import NS, Ask, Played
 from windtunnel.simulator.emulator.trial import statistics
 from windtunnel.traces.errors import UsageError
@@ -41,11 +42,11 @@ _OTHERWISE = {
 """Arguments that change the times and are not taken over, with the values at which they do not."""
 
 
-def read_run(folder: Path) -> Case:
-    """UsageError where the folder lacks what an emulation needs."""
+def read_run(folder: Path, gpu: str | None = None, model: str | None = None) -> Case:
+    """UsageError where the folder lacks what an emulation needs, or says another than `gpu` and `model`."""
     meta = _meta(folder)
     rows = sorted(_rows(folder), key=lambda row: row["arrived"])
-    flags, gpu, model = _flags(folder, meta)
+    flags, gpu, model = _flags(folder, meta, gpu, model)
     size = int(_dig(meta, "kv_cache", "block_size") or 16)
     blocks = _blocks(folder)
     asks = [_ask(row, blocks.get(row["request"]), size) for row in rows]
@@ -165,17 +166,16 @@ def _ask(row: Mapping[str, float], blocks: list[int] | None, size: int) -> Ask:
     return Ask(prompt, max(1, int(row["output"])), at=round(row["arrived"] * NS))
 
 
-def _flags(folder: Path, meta: Mapping[str, Any]) -> tuple[tuple[str, ...], str, str]:
+def _flags(
+    folder: Path, meta: Mapping[str, Any], gpu: str | None, model: str | None
+) -> tuple[tuple[str, ...], str, str]:
     kwargs = meta.get("engine_kwargs")
     given: dict[str, Any] = dict(kwargs) if isinstance(kwargs, dict) else {}
-    named = str(meta.get("gpu") or _dig(meta, "hardware", "device_name") or "")
-    gpu = gpu_key(named) or gpu_key(str(_dig(meta, "hardware", "device_name") or ""))
-    if gpu is None:
-        raise UsageError(f"{folder / 'meta.json'}: GPU {named or 'not named'} is not in the table of GPUs.")
-    asked = str(given.get("model") or meta.get("model") or "")
-    model, quantization = model_key(asked)
-    if model is None:
-        raise UsageError(f"{folder / 'meta.json'}: model {asked or 'not named'} is not in the table of models.")
+    where = str(folder / "meta.json")
+    named = [str(name or "") for name in (meta.get("gpu"), _dig(meta, "hardware", "device_name"))]
+    gpu = gpu_of(where, next((name for name in named if gpu_key(name)), named[0] or named[1]), gpu)
+    names = [str(name or "") for name in (given.get("model"), meta.get("model"))]
+    model, quantization = model_of(where, tuple(names), model)
     cache = meta.get("kv_cache")
     given = (dict(cache) if isinstance(cache, dict) else {}) | given
     if quantization is not None:

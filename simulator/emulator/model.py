@@ -52,6 +52,37 @@ class Mtp(Struct, frozen=True, forbid_unknown_fields=True):
     bits: float = 16
 
 
+class Product(Struct, frozen=True):
+    """Weights that are multiplied for each token, of one format."""
+
+    active: float
+    """1e9."""
+    weight_bits: float = 16
+    compute_bits: float = 16
+    """Format that activations come in."""
+    mixture: bool = False
+    """Of routed experts, which have kernels of their own."""
+
+
+def products(
+    dense: float, routed: float, *, weight_bits: float, expert_bits: float, compute_bits: float
+) -> tuple[Product, ...]:
+    """Of 1e9 weights outside of the experts and in them.
+
+    Activations are no narrower than the weights that they meet: FP8 layers around NVFP4 experts are computed in FP8.
+    """
+    parts = (
+        Product(dense, weight_bits, max(compute_bits, _computed(weight_bits))),
+        Product(routed, expert_bits, max(compute_bits, _computed(expert_bits)), mixture=True),
+    )
+    return tuple(part for part in parts if part.active > 0)
+
+
+def _computed(bits: float) -> float:
+    """The format that weights of so many bits, with their scales, are at best computed in."""
+    return 4 if bits < 5 else 8 if bits <= 9 else 16
+
+
 class Model(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     layers: int
@@ -81,7 +112,7 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     """Of dense layers; embedding and output head are 16 bit."""
     expert_bits: float = 16
     compute_bits: float = 16
-    """Format of the products; narrow weights with 16-bit activations are computed in 16 bit."""
+    """Format of the products where weights are as narrow; beside 16-bit activations they are computed in 16 bit."""
     kv_dtype: str = "auto"
     """What `--kv-cache-dtype auto` means for this checkpoint."""
     checkpoint: str = ""
@@ -132,6 +163,27 @@ class Model(Struct, frozen=True, forbid_unknown_fields=True):
     def read_bytes(self) -> float:
         """What every step reads: dense layers and output head, not the input embedding."""
         return self.dense_bytes - (0 if self.tied else self.embedding_bytes)
+
+    @property
+    def products(self) -> tuple[Product, ...]:
+        """What is multiplied for each token, by format."""
+        routed = self.expert_parameters * self.experts_active / self.experts if self.experts else 0.0
+        return products(
+            self.active - routed,
+            routed,
+            weight_bits=self.weight_bits,
+            expert_bits=self.expert_bits,
+            compute_bits=self.compute_bits,
+        )
+
+    @property
+    def reductions(self) -> int:
+        """Parts of layers whose results are summed over the GPUs that share them: each mixer, each feed-forward part.
+
+        Layers that are not all mixers have one part each (Nemotron-H: attention, Mamba or experts), others have both.
+        """
+        mixers = self.full_layers + self.window_layers + (self.recurrent.layers if self.recurrent else 0)
+        return self.layers if mixers < self.layers else 2 * self.layers
 
     def kv_share(self, kv_dtype: str) -> float:
         """Bytes of a cached value over those at 16 bit."""

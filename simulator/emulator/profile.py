@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.simulator.emulator import ranges
+from windtunnel.simulator.emulator import facts, ranges
 from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.toml_file import parsed
 from windtunnel.traces.errors import UsageError
@@ -44,13 +44,32 @@ class Errors(Struct, frozen=True):
 
 class Profile(Struct, frozen=True, kw_only=True):
     gpu: str
-    """Key in the table of GPUs."""
+    """Key in the table of GPUs, or the name in a GPU's file."""
     engine: str
     reached: Reached
     error: Errors
     source: tuple[Source, ...]
     figures: dict[str, float] = {}
     """Replacements of what constants.toml says, by name."""
+
+    @property
+    def gpu_name(self) -> str:
+        """In full, as in the table's row or the GPU's file."""
+        return self._row.name if self._row else self.gpu
+
+    @property
+    def own_gpu(self) -> facts.Gpu:
+        """UsageError where the table has none of that name."""
+        if self._row is None:
+            raise UsageError(f"--profile is of {self.gpu}, which is not in the table: give the GPU's file with --gpu.")
+        return self._row
+
+    @property
+    def _row(self) -> facts.Gpu | None:
+        try:
+            return facts.gpu(self.gpu)
+        except UsageError:
+            return None
 
     @property
     def label(self) -> str:
@@ -70,8 +89,16 @@ def load(path: Path) -> Profile:
     try:
         shipped = SHIPPED.get(str(path)) if not path.exists() else None
         file = files("windtunnel.simulator.emulator") / shipped if shipped else path
-        data = parsed(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
+        raise UsageError(f"--profile {path} cannot be read: {error}.") from error
+    return _read(path, text)
+
+
+def _read(path: Path, text: str) -> Profile:
+    try:
+        data = parsed(text)
+    except ValueError as error:
         raise UsageError(f"--profile {path} cannot be read: {error}.") from error
     if data.pop("schema", None) != SCHEMA:
         raise UsageError(f"--profile {path} is no profile: give a file that `windtunnel calibrate` wrote.")
@@ -93,9 +120,11 @@ def _check(path: Path, data: dict[str, Any]) -> None:
 
 
 def save(profile: Profile, path: Path) -> None:
-    """UsageError where it cannot be written."""
+    """UsageError where it cannot be written, or could not be read afterwards."""
+    text = _text(profile)
+    _read(path, text)
     try:
-        path.write_text(_text(profile), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be written ({error.strerror}): choose another -o.") from error
 

@@ -45,6 +45,7 @@ REACHED: Mapping[str, Range] = {
     "hk": _SHARE,
     "ha": _SHARE,
     "he": _SHARE,
+    "he_bits": Range(1, 32),
     "hfe": _SHARE,
     "hk8": _SHARE,
     "step_ms": _MS,

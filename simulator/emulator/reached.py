@@ -32,6 +32,8 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     he: float | None = None
     """Bandwidth when reading expert weights, as many as the touch formula counts; None: `hw`. Above 1 where routing is
     more concentrated than the formula says."""
+    he_bits: float = 16
+    """Width of the expert weights that an `he` above 1 was fitted to; wider ones are read at the peak at most."""
     hfe: float | None = None
     """FLOPS in the products of mixtures; None: `hf`."""
     hk8: float | None = None
@@ -42,6 +44,15 @@ class Reached(Struct, frozen=True, forbid_unknown_fields=True):
     """The same for each token of its prompt: tokenizing and hashing. An H20's host took 69 ms longer over 64k cached
     tokens than over 1k."""
     fit: str = "unverified"
+
+    def experts(self, bits: float) -> float:
+        """Share of the bandwidth when reading expert weights of so many bits."""
+        share = self.he or self.hw
+        return 1.0 if self.held_to_peak(bits) else share
+
+    def held_to_peak(self, bits: float) -> bool:
+        """Whether the fit's `he` is above 1 and says nothing of expert weights so wide."""
+        return (self.he or self.hw) > 1 and bits > self.he_bits
 
     @property
     def narrow_is_slower(self) -> bool:

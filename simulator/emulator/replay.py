@@ -17,6 +17,8 @@ from windtunnel.simulator.emulator.request import Request, Script
 FAR = 1 << 62
 """A time that never comes, ns."""
 NS = 1_000_000_000
+COLUMNS = ("asked", "scheduled", "first", "last", "output", "prompt", "hit")
+"""Of `Played`: what is told of each request."""
 Times = NDArray[np.int64]
 Floats = NDArray[np.float64]
 

@@ -6,7 +6,7 @@ computes its times again for each trial, in milliseconds.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Self
 
 import numpy as np
@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from windtunnel.simulator.emulator.core import Core
-from windtunnel.simulator.emulator.replay import NS, Ask, Played, play
+from windtunnel.simulator.emulator.replay import NS, Ask, Fill, Played, play
+from windtunnel.simulator.emulator.request import Script
 from windtunnel.simulator.emulator.scheduler import Scheduler
 from windtunnel.simulator.emulator.step import Limits, Step
 from windtunnel.simulator.emulator.steptime import StepTime
@@ -97,10 +98,18 @@ class Frozen:
     Each request keeps the steps that it waited for and ran in, and how far the running step was when it arrived.
     """
 
-    def __init__(self, limits: Limits, asks: Iterable[Ask], steptime: StepTime, *, asynchronous: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        asks: Iterable[Ask],
+        steptime: StepTime,
+        *,
+        asynchronous: bool = True,
+        script: Callable[[int], Script] = Fill,
+    ) -> None:
         recorder = Recorder(steptime)
         core = Core(Scheduler(limits), recorder, asynchronous=asynchronous, lazy=True)
-        self.played = play(core, asks)
+        self.played = play(core, asks, script=script)
         ended = np.array(core._ends, dtype=np.int64)  # noqa: SLF001 - nobody else wants all of them
         self._ends, self._which, self._share = _stretches(recorder.steps[: len(ended)])
         took = np.rint(self._durations(steptime) * NS)

@@ -6,6 +6,7 @@ or, failing that, of any. The pool is made large enough to keep everything, so t
 recorded hits alone. A run in which requests waited for KV cache is therefore no good for a calibration.
 """
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ import numpy as np
 
 from windtunnel.agents.events import CallEnd, EngineSample
 from windtunnel.simulator.emulator.blocks import Tokens
+from windtunnel.simulator.emulator.identity import gpu_of, model_of
 from windtunnel.simulator.emulator.measured import Case, Open
-from windtunnel.simulator.emulator.names import gpu_key, model_key
 from windtunnel.simulator.emulator.replay import Ask, Played
 from windtunnel.simulator.emulator.trial import statistics
 from windtunnel.simulator.results.store import RUN_FILE, RunFolder
@@ -42,7 +43,7 @@ def is_run_folder(path: Path) -> bool:
 
 
 def read_run_folder(path: Path, gpu: str | None = None, model: str | None = None) -> Case:
-    """UsageError where the folder does not say enough; `gpu` and `model` say it instead."""
+    """UsageError where the folder does not say enough and `gpu` and `model` do not either, or say something else."""
     folder = RunFolder.open(path)
     flags, gpu, model = _flags(path, folder.run, gpu, model)
     events = list(folder.events())
@@ -55,6 +56,9 @@ def read_run_folder(path: Path, gpu: str | None = None, model: str | None = None
         raise UsageError(f"{path} has no completed call with its times: give a run that went on for longer.")
     asks = _asks(usable)
     room = sum(len(ask.prompt) + ask.output for ask in asks) // 16 + 2 * len(asks)
+    # The engine wants room for its longest request, however short these are.
+    longest = dict(pairwise(flags)).get("--max-model-len", "0")
+    room = max(room, int(longest) // 16 + 2)
     flags = (*flags, "--num-gpu-blocks-override", str(room))
     times = np.array([(call.t_sent, call.t_first, call.t_last) for call in usable], dtype=np.int64)
     none = np.zeros(len(asks), dtype=np.int64)
@@ -77,13 +81,12 @@ def read_run_folder(path: Path, gpu: str | None = None, model: str | None = None
         gpu=gpu,
         model=model,
         source=str(path),
-        client_side=not _emulated(folder.run),
+        emulated=_emulated(folder.run),
         seen=seen,
     )
 
 
 def _emulated(run: dict[str, Any]) -> bool:
-    """An emulator's times are those of its steps, with next to nothing around them."""
     engine = run.get("engine")
     return isinstance(engine, dict) and bool(engine.get("emulated"))
 
@@ -133,15 +136,11 @@ def _flags(path: Path, run: dict[str, Any], gpu: str | None, model: str | None) 
     emulation = about.get("emulation") or {}
     devices = run.get("gpu") or about.get("gpu") or {}
     device = devices.get("name") if isinstance(devices, dict) else None
-    named = str(gpu or emulation.get("gpu") or device or "")
-    found = gpu_key(named)
-    if found is None:
-        raise UsageError(f"{path}: GPU {named or 'not recorded'} is not in the table: name it with --gpu.")
-    asked = str(model or emulation.get("model") or about.get("model") or "")
-    known, quantization = model_key(asked)
-    if known is None:
-        raise UsageError(f"{path}: model {asked or 'not recorded'} is not in the table: name it with --model.")
     resolved = about.get("resolved") or {}
+    emulated = _emulated(run)
+    found = gpu_of(str(path), str(emulation.get("gpu") or device or ""), gpu, emulated=emulated)
+    names = (emulation.get("model"),) if emulated else (about.get("model"), resolved.get("model_config.model"))
+    known, quantization = model_of(str(path), tuple(str(name or "") for name in names), model, emulated=emulated)
     if about.get("speculation") or resolved.get("speculative_config.method"):
         raise UsageError(f"{path} speculated, and which drafts were accepted is not recorded: give a run without.")
     flags = ["--gpu", found, "--model", known]

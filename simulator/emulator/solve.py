@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from windtunnel.simulator.emulator.ranges import Range
 from windtunnel.simulator.emulator.replay import Floats
 
 _STEP = 0.01
@@ -22,13 +23,14 @@ def solve(
     spread: Mapping[str, float],
     *,
     begin: Mapping[str, float] | None = None,
+    bounds: Mapping[str, Range] | None = None,
     rounds: int = 20,
     enough: float = 1e-3,
 ) -> dict[str, float]:
     """The constants named in `spread` that make `residuals` small; those of `start` otherwise.
 
     `spread` is how far, as a logarithm, each may lie from its start at the cost of one unit of residual. The search
-    begins at `begin`, where that is given.
+    begins at `begin`, where that is given, and stays within `bounds`.
     """
     names = list(spread)
     origin = np.log([start[name] for name in names])
@@ -38,7 +40,8 @@ def solve(
         values = dict(start) | dict(zip(names, np.exp(x).tolist(), strict=True))
         return np.concatenate([np.asarray(residuals(values), dtype=np.float64), (x - origin) / width])
 
-    x = np.log([(begin or start)[name] for name in names])
+    lowest, highest = (np.array(ends) for ends in zip(*(_ends(name, bounds or {}) for name in names), strict=True))
+    x = np.clip(np.log([(begin or start)[name] for name in names]), lowest, highest)
     damping = 1e-2
     rest = all_residuals(x)
     cost = _cost(rest, len(names))
@@ -50,7 +53,7 @@ def solve(
         square = weighted.T @ weighted
         for _ in range(6):
             move = np.linalg.solve(square + damping * np.diag(np.diag(square)), -weighted.T @ target)
-            moved = x + np.clip(move, -_REACH, _REACH)
+            moved = np.clip(x + np.clip(move, -_REACH, _REACH), lowest, highest)
             tried = all_residuals(moved)
             if _cost(tried, len(names)) < cost:
                 damping /= 3
@@ -63,6 +66,14 @@ def solve(
         if gained < enough * cost:
             break
     return dict(start) | dict(zip(names, np.exp(x).tolist(), strict=True))
+
+
+def _ends(name: str, bounds: Mapping[str, Range]) -> tuple[float, float]:
+    """The logarithms between which a constant may be."""
+    allowed = bounds.get(name)
+    if allowed is None:
+        return -np.inf, np.inf
+    return (float(np.log(allowed.low)) if allowed.low > 0 else -np.inf), float(np.log(allowed.high))
 
 
 def loss(

@@ -10,11 +10,13 @@ Latent attention (MLA) reads one latent a token for all heads; in decode every h
 (absorbed projections), so that those products count where they take longer than the reads.
 """
 
+from collections.abc import Iterable
+
 from windtunnel.simulator.emulator.constants import Constants, constants
 from windtunnel.simulator.emulator.facts import Gpu
 from windtunnel.simulator.emulator.graphs import Graphs, capture
 from windtunnel.simulator.emulator.mode import Mode
-from windtunnel.simulator.emulator.model import Model
+from windtunnel.simulator.emulator.model import Model, Product
 from windtunnel.simulator.emulator.reached import Reached
 from windtunnel.simulator.emulator.scheduler import Step
 
@@ -62,13 +64,10 @@ class StepTime:
 
         # Weights and products.
         self._dense = model.read_bytes / read
-        read_experts = bandwidth * (reached.he or reached.hw) * shards
-        self._experts = model.expert_bytes / read_experts
+        self._experts = model.expert_bytes / (bandwidth * reached.experts(model.expert_bits) * shards)
         self._untouched = _untouched(model.experts, model.experts_active, known)
-        bits = model.expert_bits if model.experts else model.weight_bits
-        peak = gpu.tflops(bits, _compute_bits(gpu, model), _unpacked(model.experts, known))
         mixed = (reached.hfe if model.experts else None) or reached.hf
-        self._product = 2 * model.active * 1e9 / (peak * 1e12 * mixed * shards)
+        self._product = _peak_seconds(gpu, model.products, known) / (mixed * shards)
 
         # KV cache and recurrent state.
         share = model.kv_share(mode.kv_dtype)
@@ -83,14 +82,14 @@ class StepTime:
         self._work = attention * model.full_layers
         self._work_windowed = attention * model.window_layers
 
-        # Between GPUs: two all-reduces a layer.
+        # Between GPUs: an all-reduce after each part of a layer.
         self._exchange, self._exchange_token = 0.0, 0.0
         if shards > 1:
             host = known.host_gb_s(gpu.pcie) * known.pcie_exchange_share
             late, joined = (known.exchange_us, known.exchange_gb_s) if gpu.nvlink else (known.pcie_exchange_us, host)
-            self._exchange = 2 * model.layers * late / 1e6
+            self._exchange = model.reductions * late / 1e6
             moved = 2 * (shards - 1) / shards * model.hidden * 2
-            self._exchange_token = 2 * model.layers * moved / (joined * 1e9)
+            self._exchange_token = model.reductions * moved / (joined * 1e9)
 
         # Drafts: one pass after the other, all sequences in each.
         self._passes = 0
@@ -99,10 +98,9 @@ class StepTime:
             self._passes = draft.passes
             self._pass = known.draft_pass_us / 1e6
             self._draft_dense = draft.dense_bytes / read
-            self._draft_experts = draft.expert_bytes / read_experts
+            self._draft_experts = draft.expert_bytes / (bandwidth * reached.experts(draft.expert_bits) * shards)
             self._draft_untouched = _untouched(draft.experts, draft.experts_active, known)
-            peak = gpu.tflops(draft.weight_bits, draft.compute_bits, _unpacked(draft.experts, known))
-            self._draft_product = 2 * draft.active * 1e9 / (peak * 1e12 * reached.hf * shards)
+            self._draft_product = _peak_seconds(gpu, draft.products, known) / (reached.hf * shards)
             self._draft_context = draft.kv_bytes * share / cache
 
     def of(self, step: Step) -> float:
@@ -168,15 +166,17 @@ def _usual(gpu: Gpu, mode: Mode) -> Graphs:
     return capture(max_num_seqs=1024, max_num_batched_tokens=8192, drafts=drafts, blackwell=gpu.data_centre_blackwell)
 
 
-def _compute_bits(gpu: Gpu, model: Model) -> float:
-    """The format of the products: mixtures in MXFP4 get 8-bit activations on data-centre Blackwell."""
-    mxfp4 = model.experts and model.expert_bits < 4.5
-    return 8 if mxfp4 and gpu.data_centre_blackwell else model.compute_bits
+def _peak_seconds(gpu: Gpu, products: Iterable[Product], known: Constants) -> float:
+    """Of one token's products, each at the peak of its format.
 
-
-def _unpacked(experts: int, known: Constants) -> float:
-    """What unpacking leaves of the products: kernels for mixtures are others than those for dense layers."""
-    return known.unpacked if experts else known.unpacked_dense
+    Unpacking leaves another share in kernels for mixtures than in those for dense layers.
+    """
+    seconds = 0.0
+    for product in products:
+        left = known.unpacked if product.mixture else known.unpacked_dense
+        peak = gpu.tflops(product.weight_bits, gpu.computed(product), left)
+        seconds += 2 * product.active * 1e9 / (peak * 1e12)
+    return seconds
 
 
 def _untouched(experts: int, active: int, known: Constants) -> float:

@@ -1,7 +1,10 @@
 """A measured case emulated with one set of constants after another."""
 
+from collections.abc import Callable
+
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from windtunnel.simulator.emulator.clients import CLIENTS, asks, counted, weights
 from windtunnel.simulator.emulator.constants import Constants
@@ -9,7 +12,8 @@ from windtunnel.simulator.emulator.core import Core
 from windtunnel.simulator.emulator.flags import Settings, parse
 from windtunnel.simulator.emulator.measured import Case, Closed, Open
 from windtunnel.simulator.emulator.reached import Reached
-from windtunnel.simulator.emulator.replay import NS, Accepting, Fill, Floats, Played, play
+from windtunnel.simulator.emulator.replay import COLUMNS, NS, Accepting, Ask, Fill, Floats, Played, Times, play
+from windtunnel.simulator.emulator.request import Script
 from windtunnel.simulator.emulator.retime import Frozen, Schedule
 from windtunnel.simulator.emulator.scheduler import Scheduler
 from windtunnel.simulator.emulator.step import Limits
@@ -27,6 +31,8 @@ class Trial:
         self._schedule: Schedule | None = None
         self._twin: Trial | None = None
         self._frozen: Frozen | None = None
+        self._order: Times | None = None
+        """Of the frozen requests: their numbers in the case, in the order in which they are scheduled."""
 
     def share(self, other: "Trial") -> None:
         """Use the schedule of another trial of the same flags and load."""
@@ -38,9 +44,9 @@ class Trial:
         settings, load = self.settings, self.case.load
         steptime = StepTime(settings.gpu, settings.model, settings.mode, reached=reached, figures=figures)
         if self._frozen is not None:
-            return self._frozen.timed(steptime)
+            return _in_order(self._frozen.timed(steptime), self._order)
         if isinstance(load, Open) or settings.speculation is not None:
-            return self._directly(steptime)
+            return self._directly(steptime, reached or settings.gpu.reached)
         if self._twin is not None:
             return self._twin.played(reached, figures)
         if self._schedule is None:
@@ -60,20 +66,37 @@ class Trial:
         if isinstance(self.case.load, Open) and self.settings.speculation is None:
             self._frozen = None
             steptime = StepTime(self.settings.gpu, self.settings.model, self.settings.mode, reached=reached)
+            coming, self._order = self._arrivals(self.case.load, reached)
             self._frozen = Frozen(
-                self.settings.limits, self.case.load.asks, steptime, asynchronous=self.settings.asynchronous
+                self.settings.limits,
+                coming,
+                steptime,
+                asynchronous=self.settings.asynchronous,
+                script=_outputs(Fill, self._order),
             )
 
     def thaw(self) -> None:
         self._frozen = None
 
-    def _directly(self, steptime: StepTime) -> Played:
+    def _arrivals(self, load: Open, reached: Reached) -> tuple[list[Ask], Times]:
+        """The requests as they reach the scheduler, and which of the case's each of them is.
+
+        A client's request is on its way for as long as its prompt takes, so a short one may overtake a long one.
+        """
+        times = np.array([ask.at for ask in load.asks], dtype=np.int64)
+        if self.case.client_side:
+            times += _outside_ns(reached, np.array([len(ask.prompt) for ask in load.asks]))
+        order = np.argsort(times, kind="stable")
+        return [replace(load.asks[at], at=int(times[at])) for at in order.tolist()], order
+
+    def _directly(self, steptime: StepTime, reached: Reached) -> Played:
         """Played anew: what is in a step depends on how long steps take, or on what is accepted."""
         settings, load, wanted = self.settings, self.case.load, self.settings.speculation
         core = Core(Scheduler(settings.limits), steptime, asynchronous=settings.asynchronous, lazy=True)
         script = (lambda number: Accepting(number, wanted.acceptance)) if wanted is not None else Fill
         if isinstance(load, Open):
-            return play(core, load.asks, script=script)
+            coming, order = self._arrivals(load, reached)
+            return _in_order(play(core, coming, script=_outputs(script, order)), order)
         client = CLIENTS[load.client]
         sent = asks(client, load.concurrency, load.tokens_in, load.tokens_out, settings.limits.hash_block_size)
         return play(core, sent, concurrency=load.concurrency, counted=counted(client, load.concurrency), script=script)
@@ -86,14 +109,30 @@ class Trial:
         """With what a client waits beside the engine's steps, where the case's times are a client's."""
         if not self.case.client_side:
             return played
-        outside = reached.outside_s(played.prompt.astype(np.float64))
-        return replace(played, asked=played.asked - np.rint(outside * NS).astype(np.int64))
+        return replace(played, asked=played.asked - _outside_ns(reached, played.prompt))
 
     def metrics(self, played: Played, reached: Reached) -> dict[str, float]:
         case, load = self.case, self.case.load
         played = self.as_seen(played, reached)
         known = statistics(played) if isinstance(load, Open) else _means(played, load)
         return {metric: known[metric] for metric in case.measured if metric in known}
+
+
+def _outside_ns(reached: Reached, prompt_tokens: NDArray[np.int64]) -> Times:
+    return np.rint(reached.outside_s(prompt_tokens.astype(np.float64)) * NS).astype(np.int64)
+
+
+def _outputs(script: Callable[[int], Script], order: Times) -> Callable[[int], Script]:
+    """Each request's output is that of its number in the case, as its later prompts repeat it."""
+    return lambda number: script(int(order[number]))
+
+
+def _in_order(played: Played, order: Times | None) -> Played:
+    """In the order of the case's requests."""
+    if order is None:
+        return played
+    back = np.argsort(order)
+    return replace(played, **{name: getattr(played, name)[back] for name in COLUMNS})
 
 
 def _plain(settings: Settings) -> Limits:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from windtunnel.simulator.emulator import facts
 from windtunnel.simulator.emulator.calibrate import fit_groups
 from windtunnel.simulator.emulator.constants import Constants, replaced
 from windtunnel.simulator.emulator.measured import Case, Cases, Closed, Skipped, read_table
@@ -35,15 +36,18 @@ class Validation(Struct, frozen=True):
     median_abs_error: float | None
 
 
-def read(sources: Sequence[Path]) -> Cases:
-    """The cases in tables, in folders with a recorded run, and in folders of both."""
+def read(sources: Sequence[Path], gpu: str | None = None, model: str | None = None) -> Cases:
+    """The cases in tables, in folders with a recorded run, and in folders of both.
+
+    `gpu` and `model` are those of runs that do not say them.
+    """
     cases: list[Case] = []
     skipped: list[Skipped] = []
     for source in sources:
         for path in _runs_and_tables(source):
             if path.is_dir():
                 try:
-                    cases.append(read_run(path) if is_run(path) else read_run_folder(path))
+                    cases.append((read_run if is_run(path) else read_run_folder)(path, gpu, model))
                 except UsageError as error:
                     if path == source:
                         raise
@@ -128,7 +132,7 @@ def _without(trial: Trial, points: list[Point]) -> list[Skipped]:
 
 
 def _of_profile(case: Case, profile: Profile | None) -> tuple[Reached | None, Constants | None]:
-    if profile is None or profile.gpu != case.gpu:
+    if profile is None or profile.gpu_name != facts.gpu(case.gpu).name:
         return None, None
     return profile.reached, replaced(profile.figures)
 

@@ -90,6 +90,20 @@ class Resolved(Struct, frozen=True, kw_only=True):
     capabilities: Capabilities = Capabilities()
 
 
+def engine_of(resolved: Resolved) -> dict[str, Any]:
+    """An engine as run.json has it."""
+    fields: dict[str, Any] = msgspec.to_builtins(resolved)
+    flags = fields.pop("flags")
+    return fields | {
+        "resolved": {
+            **flags,
+            "max_model_len": resolved.max_model_len,
+            "block_size": resolved.block_size,
+            "prefix_caching": resolved.prefix_caching,
+        }
+    }
+
+
 class Seen(Struct, frozen=True, kw_only=True):
     """What a server answered to the first questions, which tell the kinds of engines apart."""
 
@@ -123,8 +137,13 @@ class Adapter(Protocol):
         """Whether a server that answers so is of this kind."""
         ...
 
-    async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
-        """Ask the server what it is. `model` must be among those served; without one the first is taken."""
+    async def probe(
+        self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
+        """Ask the server what it is. `model` must be among those served; without one the first is taken.
+
+        `quiet`: nothing is generated, so what can be seen only by trying counts as not there.
+        """
         ...
 
     async def reset(self, session: "aiohttp.ClientSession", base_url: str) -> tuple[bool, str]:
@@ -295,6 +314,10 @@ async def list_models(session: "aiohttp.ClientSession", root: str) -> list[dict[
     url = f"{root}/v1/models"
     answer = await fetch(session, url)
     if answer.status in (401, 403):
+        if "Authorization" in session.headers:
+            raise EngineError(
+                f"{url}: the server refused the API key (HTTP {answer.status}): pass the right one as --api-key"
+            )
         raise EngineError(f"{url}: the server wants an API key: pass it as --api-key")
     data = answer.record().get("data")
     models = [m for m in data if isinstance(m, dict) and isinstance(m.get("id"), str)] if isinstance(data, list) else []

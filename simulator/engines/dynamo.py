@@ -36,14 +36,16 @@ class Dynamo:
     def recognises(self, seen: Seen) -> bool:
         return seen.has(*self.prefixes)
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(
+        self, session: aiohttp.ClientSession, base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
         page = (await metrics_page(session, root + self.metrics_path)).body
         told = {name: pages.whole(pages.gauge(page, f"dynamo_frontend_{name}")) for name in SETTINGS}
         blocks, size = told["model_total_kv_blocks"], told["model_kv_cache_block_size"]
-        seen = await probe.capabilities(session, root, entry["id"], known=False)
+        seen = await probe.capabilities(session, root, entry["id"], known=False, quiet=quiet)
         return Resolved(
             name=self.name,
             model=entry["id"],

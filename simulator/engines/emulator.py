@@ -29,8 +29,10 @@ class Emulator:
     def recognises(self, seen: Seen) -> bool:
         return seen.version is not None and "windtunnel" in seen.version
 
-    async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
-        resolved = await self._vllm.probe(session, base_url, model)
+    async def probe(
+        self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
+        resolved = await self._vllm.probe(session, base_url, model, quiet=quiet)
         told = await emulation(session, base_url)
         return msgspec.structs.replace(resolved, name=self.name, emulated=True, emulation=told)
 

@@ -22,7 +22,9 @@ class External:
     def recognises(self, seen: Seen) -> bool:  # noqa: ARG002 - everything is at least this
         return True
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(
+        self, session: aiohttp.ClientSession, base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
@@ -31,7 +33,7 @@ class External:
             model=entry["id"],
             models=tuple(m["id"] for m in models),
             max_model_len=_length(entry),
-            capabilities=await probe.capabilities(session, root, entry["id"], known=False),
+            capabilities=await probe.capabilities(session, root, entry["id"], known=False, quiet=quiet),
         )
 
     async def reset(self, session: aiohttp.ClientSession, base_url: str) -> tuple[bool, str]:  # noqa: ARG002

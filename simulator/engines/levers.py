@@ -12,9 +12,9 @@ from msgspec import Struct
 from windtunnel.simulator.engines import command as cmd
 from windtunnel.traces.errors import UsageError
 
-Kind = Literal["kv_capacity", "batch", "prefill_budget", "decode", "prefill_compute", "client"]
-"""What limits: tokens the KV cache holds, requests that run at once, tokens prefilled in a step, memory bandwidth of
-decoding, compute of prefilling, the client itself."""
+Kind = Literal["prefix_cache", "kv_capacity", "batch", "prefill_budget", "decode", "prefill_compute", "client"]
+"""What limits: a prefix cache in which nothing is found, tokens the KV cache holds, requests that run at once, tokens
+prefilled in a step, memory bandwidth of decoding, compute of prefilling, the client itself."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 HIGHER = "a higher "
 """Begins the text about a value that is to be raised: it can be raised again."""
@@ -54,6 +54,7 @@ DRAFTING = ("--spec-method", "--spec-model", "--spec-tokens")
 """vLLM's other flags for it."""
 
 VLLM: Levers = {
+    "prefix_cache": (Lever("--enable-prefix-caching"),),
     "kv_capacity": (
         Lever("--kv-cache-dtype fp8", lossy=True),
         Lever("--quantization fp8", lossy=True),  # what the weights leave is the cache's
@@ -81,6 +82,7 @@ VLLM: Levers = {
 }
 
 SGLANG: Levers = {
+    "prefix_cache": (Lever("its command without --disable-radix-cache"),),
     "kv_capacity": (
         Lever("--kv-cache-dtype fp8_e4m3", lossy=True),
         Lever("a higher --mem-fraction-static", most=MOST_MEMORY, instead=("--max-total-tokens",)),
@@ -99,6 +101,7 @@ SGLANG: Levers = {
 }
 
 TRTLLM: Levers = {
+    "prefix_cache": (Lever("kv_cache_config: {enable_block_reuse: true} in its YAML"),),
     "kv_capacity": (
         Lever("--kv_cache_dtype fp8", lossy=True),
         Lever("a higher --kv_cache_free_gpu_memory_fraction", most=MOST_MEMORY),
@@ -116,6 +119,7 @@ TRTLLM: Levers = {
 }
 
 LLAMACPP: Levers = {
+    "prefix_cache": (Lever("its command without --no-cache-prompt"),),
     "kv_capacity": (
         Lever("--cache-type-k q8_0 --cache-type-v q8_0", lossy=True),
         Lever("a higher --ctx-size"),
@@ -176,6 +180,20 @@ UNSET = frozenset((*SAME, *WHOLE))
 """What is given, or told, of a setting that is as it would be without a flag; in small letters."""
 
 
+SWITCHED_OFF = ("--no-enable-prefix-caching", "--disable-radix-cache", "--no-cache-prompt")
+"""Flags without which the engine they belong to has a prefix cache."""
+COMPUTING: tuple[Kind, ...] = ("prefill_compute", "prefill_budget")
+"""What a cache that is off makes far worse than it need be."""
+
+
+def caching(given: Mapping[str, str], settings: Mapping[str, Any]) -> bool | None:
+    """Whether the prefix cache is on, by the resolved settings or else by the command; None where neither tells."""
+    told = settings.get("prefix_caching")
+    if isinstance(told, bool) and not (told and SWITCHED_OFF[2] in given):  # llama.cpp does not tell it
+        return told
+    return False if any(flag in given for flag in SWITCHED_OFF) else None
+
+
 def levers(engine: str, kind: Kind) -> tuple[Lever, ...]:
     """Of an engine (`engine.name` of run.json) against a limit, best first; empty where none is known."""
     return LEVERS.get(engine, {"client": CLIENT}).get(kind, ())
@@ -188,7 +206,11 @@ def left(engine: str, kind: Kind, command: str | None, settings: Mapping[str, An
     except UsageError:  # it was not started by a command, or by none that can be read
         words = []
     given = cmd.flags_of(words, SPELLINGS.get(engine))
-    return [lever for lever in levers(engine, kind) if not _pulled(lever, given, settings)]
+    on = caching(given, settings)
+    first = levers(engine, "prefix_cache") if kind in COMPUTING and on is False else ()
+    if kind == "prefix_cache":
+        return list(levers(engine, kind)) if not on else []
+    return [*first, *(lever for lever in levers(engine, kind) if not _pulled(lever, given, settings))]
 
 
 def _pulled(lever: Lever, given: Mapping[str, str], settings: Mapping[str, Any]) -> bool:

@@ -45,14 +45,16 @@ class LlamaCpp:
     def recognises(self, seen: Seen) -> bool:
         return "llamacpp" in seen.owners or seen.has(*self.prefixes)
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(
+        self, session: aiohttp.ClientSession, base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
         props = (await fetch(session, f"{root}/props")).record()
         page = await metrics_page(session, root + self.metrics_path)
         # Some builds take `ignore_eos` and go on to stop: only the output shows.
-        seen = await probe.capabilities(session, root, entry["id"], known=False)
+        seen = await probe.capabilities(session, root, entry["id"], known=False, quiet=quiet)
         slots, context = count(props.get("total_slots")), _context(entry, props)
         build = props.get("build_info")
         return Resolved(

@@ -45,14 +45,22 @@ async def tokenizer(session: "aiohttp.ClientSession", root: str, model: str) -> 
 
 
 async def capabilities(
-    session: "aiohttp.ClientSession", root: str, model: str, *, known: bool, salts: bool | None = None
+    session: "aiohttp.ClientSession",
+    root: str,
+    model: str,
+    *,
+    known: bool,
+    salts: bool | None = None,
+    quiet: bool = False,
 ) -> Capabilities:
     """Try each of them, by one request of token ids and, where something is left open, one of chat messages.
 
     `known`: the server is of a kind that means what it accepts. Others may ignore fields that they do not know, so
     there a forced length has to show in the output, and a salt is not relied on. `salts`: of a kind that has salts
-    where it takes the field (default: as `known`).
+    where it takes the field (default: as `known`). `quiet`: nothing is tried.
     """
+    if quiet:
+        return Capabilities()
     ids, strings = await tokenizer(session, root, model)
     prompt = list(ids) or [10, 11, 12, 13]
     extras, salted = EXTRAS, known if salts is None else salts

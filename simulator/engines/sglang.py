@@ -67,13 +67,15 @@ class Sglang:
     def recognises(self, seen: Seen) -> bool:
         return seen.has(*self.prefixes) or "sglang" in seen.owners
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(
+        self, session: aiohttp.ClientSession, base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
         info = await _info(session, root)
         page = await metrics_page(session, root + self.metrics_path)
-        seen = await probe.capabilities(session, root, entry["id"], known=True)
+        seen = await probe.capabilities(session, root, entry["id"], known=True, quiet=quiet)
         size = count(info.get("page_size")) or pages.whole(pages.gauge(page.body, "sglang:page_size"))
         tokens = count(info.get("max_total_num_tokens"))
         tokens = tokens or pages.whole(pages.gauge(page.body, "sglang:max_total_num_tokens"))

@@ -41,13 +41,15 @@ class TrtLlm:
     def recognises(self, seen: Seen) -> bool:
         return "tensorrt_llm" in seen.owners or seen.has(*self.prefixes)
 
-    async def probe(self, session: aiohttp.ClientSession, base_url: str, model: str | None = None) -> Resolved:
+    async def probe(
+        self, session: aiohttp.ClientSession, base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
         version = (await fetch(session, f"{root}/version")).record().get("version")
         # Output lengths have to show: the field is taken by every backend and heeded by not every one.
-        seen = await probe.capabilities(session, root, entry["id"], known=False, salts=True)
+        seen = await probe.capabilities(session, root, entry["id"], known=False, salts=True, quiet=quiet)
         answer = await metrics_page(session, root + self.metrics_path)
         page = answer.body if answer.status == 200 else b""
         told = {name: pages.labels(page, f"trtllm_{name}_info", COMMON_LABELS) for name in INFO}

@@ -58,7 +58,9 @@ class Vllm:
     def recognises(self, seen: Seen) -> bool:
         return seen.has(*self.prefixes) or (seen.version is not None and "vllm" in seen.owners)
 
-    async def probe(self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None) -> Resolved:
+    async def probe(
+        self, session: "aiohttp.ClientSession", base_url: str, model: str | None = None, *, quiet: bool = False
+    ) -> Resolved:
         root = root_of(base_url)
         models = await list_models(session, root)
         entry = choose_model(models, model, root)
@@ -69,7 +71,7 @@ class Vllm:
         labels = cache_labels(page.body) if page.status == 200 else {}
         told = config.get("cache_config") if config else None
         cache: dict[str, Any] = dict(told) if isinstance(told, dict) else dict(labels)
-        found = await probe.capabilities(session, root, entry["id"], known=True)
+        found = await probe.capabilities(session, root, entry["id"], known=True, quiet=quiet)
         seen = msgspec.structs.replace(
             found,
             reset=(await fetch(session, root + RESET)).status == WRONG_METHOD,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from windtunnel.simulator.engines.base import Resolved, detect, open_session, root_of
+from windtunnel.simulator.engines.base import Resolved, detect, engine_of, open_session, root_of
 from windtunnel.simulator.engines.launch import Launched, expand
 from windtunnel.simulator.engines.patience import patiently
 from windtunnel.simulator.engines.recipes import advice
@@ -17,7 +17,6 @@ from windtunnel.simulator.experiments.experiment import file_name
 from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.run import gpu
 from windtunnel.simulator.run.config import RunConfig
-from windtunnel.simulator.run.outcome import engine_of
 from windtunnel.traces.errors import EngineError
 from windtunnel.traces.sources import Loaded
 

@@ -17,8 +17,10 @@ from windtunnel.simulator.experiments.carried import Configuration
 from windtunnel.simulator.experiments.claim import set_aside, taken
 from windtunnel.simulator.experiments.digests import digest
 from windtunnel.simulator.experiments.plan import Step
+from windtunnel.simulator.experiments.readings import judged_by, reading_of, said
 from windtunnel.simulator.experiments.search import Edge, Reading, Search, curve
 from windtunnel.simulator.experiments.tries import NAME, tries
+from windtunnel.simulator.experiments.waits import beside_pace
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.bottleneck import CLIENT_LATE
 from windtunnel.simulator.results.facts import command_of
@@ -26,15 +28,12 @@ from windtunnel.simulator.results.files import read_regular
 from windtunnel.simulator.results.lines import UNREADABLE
 from windtunnel.simulator.results.searched import ANSWER_FILE, PLAN_FILE, unanswered
 from windtunnel.simulator.results.store import SUMMARY_FILE, RunFolder
-from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import count
-from windtunnel.simulator.results.validity import GONE, in_words
+from windtunnel.simulator.results.validity import in_words
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.traces.errors import EngineError, RunError, UsageError
 from windtunnel.traces.outlet import to_json
 
-PEOPLE = "for people at the recorded pace: --pace recorded"
-"""Idle sessions' contexts want their place in the cache too: no factor makes people of busy agents."""
 DEFAULT_SLO = "ttft_s.p90<3,tpot_s.p90<0.05"
 """Somebody waits for it: three seconds to begin, 20 tokens a second."""
 
@@ -71,6 +70,7 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """The engine may carry more: the level held at the most that was tried, the client gave out first, or of the next
     number no run counts."""
     pace: str
+    """As given; `overrides` may leave little of it."""
     emulated: bool
     emulation: str | None = None
     """Whose figures they are and how far their times may be off."""
@@ -88,6 +88,8 @@ class Capacity(Struct, frozen=True, kw_only=True):
     """Name of the run in `runs` that the limit is read from."""
     runs: str
     """Folder with a run for each reading."""
+    overrides: dict[str, str] = {}
+    """What takes the place of the pace's own waits, by flag; of single calls their `shape`."""
     configurations: tuple[Configuration, ...] = ()
     """All that were asked, the first included, whose figures are those above; empty where it was one alone."""
     untried: tuple[str, ...] = ()
@@ -141,53 +143,9 @@ class Readings:
         self.emulated |= summary.emulated
         if summary.emulated:
             self.emulation = emulation.in_words(summary.engine.emulation) or None
-        reading = _reading(summary, agents, seed, out)
-        if summary.status == "completed" and not summary.window_s:
-            reading = replace(reading, met=False, uncounted=_no_window(RunFolder.open(out).run, summary))
-        elif gone := [reason for reason in summary.invalid_reasons if reason in GONE]:
-            reading = replace(reading, met=False, uncounted=in_words(gone[0]))
-        self._talk(f"{count(agents, 'agent')}, seed {seed}: {_said(summary, reading)}")
+        reading = reading_of(RunFolder.open(out).run, summary, agents, seed, out)
+        self._talk(f"{count(agents, 'agent')}, seed {seed}: {said(summary, reading)}")
         return reading
-
-
-def _reading(summary: Summary, agents: int, seed: int, out: Path) -> Reading:
-    slo = summary.slo
-    return Reading(
-        agents=agents,
-        seed=seed,
-        met=summary.status == "completed" and slo is not None and slo.met and "failures" not in summary.invalid_reasons,
-        slo_share=None if slo is None else slo.share,
-        output_tokens_per_s=summary.output_tokens_per_s,
-        kv_usage=summary.engine.kv_usage,
-        reasons=summary.invalid_reasons,
-        run=str(out),
-    )
-
-
-def _no_window(run: Mapping[str, Any], summary: Summary) -> str:
-    """Why nothing was measured in a run that came to its end, and what to give."""
-    config = run.get("config")
-    config = config if isinstance(config, dict) else {}
-    if config.get("duration_s") is None:
-        return "the work was done before the warm-up was; give a --duration, or more --sessions or --calls"
-    warmup = config.get("warmup")
-    calls = warmup.get("calls") if isinstance(warmup, dict) else None
-    if calls is None:
-        return f"the warm-up did not end within {summary.duration_s:,.0f} s; give a shorter --warmup"
-    each = f"not every agent had ended its first {count(calls, 'call')} within {summary.duration_s:,.0f} s"
-    return f"{each}; give a warm-up in seconds, such as --warmup 300s"
-
-
-def _said(summary: Summary, reading: Reading) -> str:
-    if reading.uncounted:
-        return f"DOES NOT COUNT: {reading.uncounted}"
-    if summary.slo is None or summary.status != "completed":
-        return f"{summary.status} {summary.status_reason or ''}".strip()
-    values = ", ".join(
-        f"{condition.condition}: {'not reported' if condition.value is None else f'{condition.value:.3g}'}"
-        for condition in summary.slo.conditions
-    )
-    return f"{'inside' if reading.met else 'OUTSIDE'} ({values})"
 
 
 @contextmanager
@@ -249,10 +207,13 @@ def kept(folder: Path) -> Capacity:
 
 def sentence(found: Capacity) -> str:
     """The answer."""
+    lever = ""
+    if found.lever:
+        lever = f"; try {found.lever}" + (f" ({found.lever_note})" if found.lever_note else "")
     if not found.agents:
-        return f"Not even one agent meets {found.slo}." + (f" Limit: {found.limit}." if found.limit else "")
+        return f"Not even one agent meets {found.slo}." + (f" Limit: {found.limit}{lever}." if found.limit else "")
     least = "at least " if found.capped else ""
-    pace = f"{found.pace} " if found.pace in ("busy", "typical") else ""
+    pace = f"{found.pace} " if found.pace in ("busy", "typical") and not found.overrides else ""
     text = f"{least}{count(found.agents, f'{pace}agent')}"
     inside = []
     if found.low != found.agents or found.high != found.agents:
@@ -260,14 +221,12 @@ def sentence(found: Capacity) -> str:
         inside.append(f"{found.low:,} with {every}, {found.high:,} with at least one")
     if found.not_steady:
         inside.append(unsteady(found.not_steady, found.deciding))
-    if pace:
-        inside.append(PEOPLE)
+    inside += beside_pace(found.pace, found.overrides)
     text += f" ({'; '.join(inside)})" if inside else ""
     text += f" at {found.slo}"
     if found.limit:
         text += f"; next limit {found.limit}"
-    if found.lever:
-        text += f"; try {found.lever}" + (f" ({found.lever_note})" if found.lever_note else "")
+    text += lever
     return text[0].upper() + text[1:] + "."
 
 
@@ -299,8 +258,11 @@ def answer(
     folder: Path,
     whose: str | None = None,
     duration_s: float | None = None,
+    overrides: Mapping[str, str] | None = None,
 ) -> Capacity:
-    """`whose`: what emulated figures say of themselves; `duration_s`: of each run's window, where it has a length."""
+    """`whose`: what emulated figures say of themselves; `duration_s`: of each run's window, where it has a length;
+    `overrides`: see `waits`.
+    """
     notes = []
     stops = beyond(edge)
     lag = [reading for reading in edge.readings if CLIENT_LATE.intersection(reading.reasons)]
@@ -314,6 +276,7 @@ def answer(
     unknown = after is not None and all(r.uncounted for r in edge.readings if r.agents == after)
     uncounted = [reading for reading in edge.readings if reading.uncounted]
     notes += _uncounted(uncounted, len(edge.readings), after if unknown else None)
+    notes += judged_by(edge)
     return Capacity(
         agents=edge.agents,
         low=edge.low,
@@ -327,6 +290,7 @@ def answer(
         capped=edge.capped or late or unknown,
         not_counted=len(uncounted),
         pace=pace,
+        overrides=dict(overrides or {}),
         emulated=emulated,
         emulation=whose,
         beyond=None if stops is None else Path(stops.run_dir).name,

@@ -13,7 +13,7 @@ from windtunnel.simulator.experiments.digests import digest, text
 from windtunnel.simulator.experiments.metrics import Calls, Key
 from windtunnel.simulator.results.damage import in_words, judged
 from windtunnel.simulator.results.eventless import doubted, without_events
-from windtunnel.simulator.results.facts import command_of
+from windtunnel.simulator.results.facts import command_of, history_of
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RunFolder
 from windtunnel.simulator.results.summary import of_tally
@@ -152,7 +152,7 @@ def workload(run: Mapping[str, Any]) -> dict[str, str]:
     known = {
         "traces": sorted(str(trace.get("fingerprint")) for trace in listed if isinstance(trace, dict)),
         "route": run.get("route"),
-        "history": run.get("history"),
+        "history": history_of(run),
         "max_context": run.get("max_context"),
         "fit": run.get("fit"),
     }

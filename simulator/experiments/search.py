@@ -31,6 +31,10 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Why the run is not valid."""
     run: str = ""
     """Its folder."""
+    calls_judged: int | None = None
+    calls_begun: int | None = None
+    calls_unended: int | None = None
+    """Of its window, see the summary; None where that does not tell."""
 
 
 Measure = Callable[[int, int], Awaitable[Reading]]
@@ -197,7 +201,7 @@ def curve(readings: Sequence[Reading]) -> list[dict[str, float | bool | None]]:
     """Means over the seeds for each number of agents: the contract's `points`.
 
     `runs` were made, of which `counted` tell something of the level and `valid` are valid; `not_valid` where these are
-    less than half of a number's runs.
+    less than half of a number's runs. Calls are those of all its runs together.
     """
     points = []
     for agents in sorted({reading.agents for reading in readings}):
@@ -213,6 +217,9 @@ def curve(readings: Sequence[Reading]) -> list[dict[str, float | bool | None]]:
             "valid": valid,
             "not_valid": 2 * valid < len(mine),
         }
+        for name in ("calls_judged", "calls_begun", "calls_unended"):
+            known = [value for reading in mine if (value := getattr(reading, name)) is not None]
+            counts |= {name: sum(known)} if known else {}
         points.append({"agents": agents, **means, **counts})
     return points
 

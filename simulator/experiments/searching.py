@@ -22,6 +22,7 @@ from windtunnel.simulator.experiments.plan import Step
 from windtunnel.simulator.experiments.runs import Measured, engine_identity
 from windtunnel.simulator.experiments.search import Edge, Search
 from windtunnel.simulator.experiments.step_runs import StepRuns
+from windtunnel.simulator.experiments.waits import overrides
 from windtunnel.simulator.results.searched import PLAN_FILE
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.text import count
@@ -84,6 +85,7 @@ async def search(question: Question, runner: Runner, step: Step, place: Path, fi
         edge,
         slo=workload.slo or cap.DEFAULT_SLO,
         pace=workload.pace,
+        overrides=overrides(workload),
         emulated=readings.emulated,
         folder=place,
         whose=readings.emulation,

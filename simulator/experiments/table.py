@@ -20,6 +20,7 @@ PAIRED_ONLY = "the ratio is over the calls that both completed, the figures over
 SEEN = 5e-4
 """Relative difference from which a ratio is shown with other digits."""
 NO_VERDICT = "no verdict, see its note"
+NOT_COMPARABLE = "not comparable"
 ALONE = "clear alone"
 TOO_SMALL = "too small to matter"
 MORE_BLOCKS = (
@@ -64,10 +65,10 @@ def verdict(found: Comparison) -> str:
     return WORDS[found.verdict]
 
 
-def change(found: Comparison) -> str:
-    """`+12.0% (+9.1% to +15.0%) better`."""
+def change(found: Comparison, *, known: bool = False) -> str:
+    """`+12.0% (+9.1% to +15.0%) better`. `known`: both have the figure, though it may be of no block of both."""
     if found.ratio is None:
-        return "no ratio: it was zero" if found.blocks else "not reported"
+        return "no ratio: it was zero" if found.blocks else NOT_COMPARABLE if known else "not reported"
     word, ratio = verdict(found), f"{found.ratio - 1:+.1%}"
     if found.verdict == "too_noisy" and found.table != 0 and found.blocks < LEAST_BLOCKS:
         word = f"{TOO_FEW}: {found.blocks} of {LEAST_BLOCKS}"
@@ -75,6 +76,11 @@ def change(found: Comparison) -> str:
         return f"{ratio} {word}"
     low, high = f"{found.low - 1:+.1%}", f"{found.high - 1:+.1%}"
     return f"{ratio} {word}" if low == ratio == high else f"{ratio} ({low} to {high}) {word}"
+
+
+def both(mine: Figure, theirs: Figure) -> bool:
+    """Whether both figures are known."""
+    return mine.value is not None and theirs.value is not None
 
 
 def made_of(metric: str, found: Comparison, mine: Figure, theirs: Figure) -> str:
@@ -152,11 +158,13 @@ def _step(step: StepOutcome, outcome: Outcome) -> list[str]:
         lines.append(f"  {metric:<{_LABEL}}{spread(metric, found)}")
         previous, base = step.versus_previous.get(metric), step.versus_base.get(metric)
         if previous is not None:
-            of = made_of(metric, previous, found, before(step, outcome).metrics[metric])
-            lines += [f"  {'':<{_LABEL}}{said}" for said in (of, change(previous)) if said]
+            theirs = before(step, outcome).metrics[metric]
+            of, said_ = made_of(metric, previous, found, theirs), change(previous, known=both(found, theirs))
+            lines += [f"  {'':<{_LABEL}}{said}" for said in (of, said_) if said]
         if base is not None and base != previous:
-            of = made_of(metric, base, found, outcome.steps[0].metrics[metric])
-            lines += [f"  {'':<{_LABEL}}{said}" for said in (of, f"{change(base)}, against the base") if said]
+            theirs = outcome.steps[0].metrics[metric]
+            of, said_ = made_of(metric, base, found, theirs), change(base, known=both(found, theirs))
+            lines += [f"  {'':<{_LABEL}}{said}" for said in (of, f"{said_}, against the base") if said]
     for note in step.notes:
         lines += _wrapped(f"note: {note}")
     for run in step.invalid_runs:
@@ -226,7 +234,7 @@ def markdown(outcome: Outcome) -> str:
         if step.versus_previous:
             theirs = before(step, outcome).metrics
             of = [made_of(m, step.versus_previous[m], step.metrics[m], theirs[m]) for m in metrics]
-            said = [change(step.versus_previous[m]) for m in metrics]
+            said = [change(step.versus_previous[m], known=both(step.metrics[m], theirs[m])) for m in metrics]
             lines += _row(
                 [f"against {step.previous}", *(f"{a}: {b}" if a else b for a, b in zip(of, said, strict=True))]
             )

@@ -61,6 +61,10 @@ class Done(Struct, frozen=True, tag=True):
     """Calls beside these."""
     aborted: int = 0
     """Calls among those recorded that their client gave up."""
+    why: str = ""
+    """What most of those that failed did so for: its name, and what the server said."""
+    alike: int = 0
+    """How many did."""
 
 
 ToWriter = Begin | Opened | Arrived | Closed | End

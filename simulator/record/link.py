@@ -109,7 +109,8 @@ class WriterLink:
     def _closed(self, exchange: Exchange, t: int, how: How, detail: str) -> None:
         self._ended += 1
         self._parts(exchange)
-        closed = Closed(exchange.number, t, exchange.status, how, exchange.content_type, detail)
+        kind, failure = exchange.content_type, exchange.failure
+        closed = Closed(exchange.number, t, exchange.status, how, kind, detail, failure)
         self._untold.append((lambda: closed, []))
         if self._soon is None:
             self._soon = asyncio.get_running_loop().call_later(SOON_S, self._tell)

@@ -82,8 +82,7 @@ class Record:
         if done is None:
             say(missing(link, folder))
             return code or FAILED
-        if not self._command:
-            say(told(done, folder))
+        say(told(done, folder))
         return code
 
     async def _resolve(self) -> None:
@@ -148,9 +147,23 @@ class Record:
 
 
 def told(done: Done, folder: str) -> str:
-    failed = f"; {count(done.failed, 'further call')} failed" if done.failed else ""
+    why = ""
+    if done.why:
+        why = f" ({done.why})" if done.alike == done.failed else f" ({done.alike} of them {done.why})"
+    if not done.calls and not done.failed:
+        return (
+            f"recorded nothing in {folder}: no call to a model came through the proxy; "
+            "check that the agent sends its requests to its address"
+        )
+    if not done.calls:
+        return f"recorded no session in {folder}: {_all_failed(done.failed)}{why}"
+    failed = f"; {count(done.failed, 'further call')} failed{why}" if done.failed else ""
     aborted = f", {done.aborted} of them aborted" if done.aborted else ""
     return f"recorded {count(done.calls, 'call')} of {count(done.sessions, 'session')} in {folder}{aborted}{failed}"
+
+
+def _all_failed(failed: int) -> str:
+    return "its only call failed" if failed == 1 else f"all {failed} calls failed"
 
 
 def missing(link: WriterLink, folder: str) -> str:

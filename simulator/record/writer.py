@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import sys
+from collections import Counter
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Any
@@ -22,12 +23,13 @@ from windtunnel.agents.recorder.recorder import Recorder
 from windtunnel.agents.recorder.redact import Redactor
 from windtunnel.agents.recorder.screen import Wrote
 from windtunnel.agents.recorder.told import Arrived, Closed, Opened
-from windtunnel.simulator.engines.base import detect, open_session
+from windtunnel.simulator.engines.base import Resolved, detect, engine_of, open_session
 from windtunnel.simulator.engines.emulator import Emulator, emulation
 from windtunnel.simulator.record.again import KIND, set_aside, undo
 from windtunnel.simulator.record.frames import Began, Begin, Broke, Done, End, Refused, ToWriter
 from windtunnel.simulator.results import full_disk
 from windtunnel.simulator.results.emulation import announced
+from windtunnel.simulator.results.said import in_short
 from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.run.loop import loop_factory
@@ -47,6 +49,8 @@ DETECT_S = 15.0
 """A server that was not there yet is asked again after so long."""
 LAST_S = 2.0
 """And once more at the end, for no longer."""
+KEPT_SAYINGS = 100
+"""Different messages of one kind of failure."""
 
 
 class _Sink:
@@ -58,12 +62,31 @@ class _Sink:
         """Calls that the server did not answer; those that their client gave up are none."""
         self.aborted = 0
         """These."""
+        self.reasons: Counter[str] = Counter()
+        self._said: dict[str, Counter[str]] = {}
+        """By reason."""
 
     def emit(self, event: ev.Event) -> None:
         if isinstance(event, ev.CallEnd):
-            self.failed += event.failure not in (None, Failure.ABORTED)
+            if event.failure is not None and event.failure != Failure.ABORTED:
+                self._fail(event.failure, event.detail)
             self.aborted += event.failure == Failure.ABORTED
         self._writer.emit(event)
+
+    def _fail(self, reason: str, detail: str | None) -> None:
+        self.failed += 1
+        self.reasons[reason] += 1
+        said = self._said.setdefault(reason, Counter())
+        if detail and (detail in said or len(said) < KEPT_SAYINGS):
+            said[detail] += 1
+
+    def why(self) -> tuple[str, int]:
+        """What most failed for, and how many did."""
+        if not self.reasons:
+            return "", 0
+        reason, times = self.reasons.most_common(1)[0]
+        said = next((text for text, _ in self._said[reason].most_common(1)), "")
+        return (f"{reason}: {in_short(said)}" if said else reason), times
 
     def wrote(self, what: Wrote) -> None:
         calls = tuple({"id": i, "name": n, "arguments": a} for i, n, a in what.tool_calls)
@@ -95,6 +118,8 @@ class Recording:
         self._recorder: Recorder | None = None
         self._engine: dict[str, Any] = {}
         """What `engine` of `run.json` has of the server, once it has answered: its kind, and whether it is emulated."""
+        self._asked = False
+        """It was asked for its settings, and said what it says."""
         self._plain = False
         """It has answered, and is of no kind that is known."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -144,7 +169,7 @@ class Recording:
         self._clear_log(self._writer.path / LOG)
         if self._broken is None:
             counted = self._recorder.sessions, self._recorder.calls, self._sink.failed, self._sink.aborted
-            self.pipe.send(Done(*counted))
+            self.pipe.send(Done(*counted, *self._sink.why()))
 
     def _clear_log(self, log: Path) -> None:
         """What it says may be told elsewhere by now: then nothing is left of it."""
@@ -300,19 +325,22 @@ class Recording:
             return None
         engine: dict[str, Any] = {"name": adapter.name}
         if adapter.name == Emulator.name:
-            engine |= {"emulated": True, "emulation": None}
+            engine |= {"emulated": True, "emulation": self._engine.get("emulation")}
             with contextlib.suppress(EngineError):  # it went away meanwhile: that it is one is known
                 engine["emulation"] = await emulation(session, begin.upstream)
             if self._recorder is not None:
                 self._recorder.note(announced(engine["emulation"]))
         self._engine = engine
+        with contextlib.suppress(EngineError):  # without a key it may not say more
+            self._engine = _settings(await adapter.probe(session, begin.upstream, quiet=True)) | engine
+        self._asked = True
         writer.write_run(self._describe(begin))
         return Scraper(session, begin.upstream, adapter.metric_names, path=adapter.metrics_path)
 
     async def _ask_last(self) -> None:
         """A server that was asked for something may have come late, or the recording have been short."""
         asked = self._recorder is not None and self._recorder.lanes
-        known = bool(self._engine) or self._plain
+        known = self._asked or self._plain
         if known or not asked or self._begin is None or self._writer is None or self._broken is not None:
             return
         with contextlib.suppress(TimeoutError):
@@ -335,8 +363,15 @@ class Recording:
             "config": {"arrivals": "recorded"},
             "agents": 0 if recorder is None else recorder.lanes,
             "lengths_from": models,
-            "engine": {"name": None, **self._engine, "model": models[0] if models else None},
+            "engine": {"name": None, **self._engine, "model": models[0] if models else self._engine.get("model")},
         }
+
+
+def _settings(resolved: Resolved) -> dict[str, Any]:
+    """An engine as a run has it, but for what it can do, which was not tried."""
+    told = engine_of(resolved)
+    del told["capabilities"]
+    return told
 
 
 async def _main(fd: int) -> None:

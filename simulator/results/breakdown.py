@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from windtunnel.agents.events import CallEnd, EngineSample, Event, WaitEnd, WaitStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.misses import CallCache, said
+from windtunnel.simulator.results.miss_words import said
+from windtunnel.simulator.results.misses import CallCache
 
 Basis = Literal["measured", "derived", "unknown"]
 Name = Literal[

@@ -6,7 +6,9 @@ from msgspec import Struct
 
 from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.results import calls as of_call
-from windtunnel.simulator.results.misses import CallCache, in_short
+from windtunnel.simulator.results.ceiling import ceiling
+from windtunnel.simulator.results.miss_words import in_short
+from windtunnel.simulator.results.misses import CallCache
 
 MISS_FLOOR = 256
 MISS_SHARE = 0.05
@@ -128,6 +130,6 @@ def line_of(event: CallEnd, counts: tuple[int, int], waits: Sequence[Waited], ca
 
 
 def _missed(event: CallEnd) -> int | None:
-    if event.cached_tokens is None or event.expected_cached_tokens is None:
+    if event.cached_tokens is None or (most := ceiling(event)) is None:
         return None
-    return max(0, event.expected_cached_tokens - event.cached_tokens)
+    return max(0, most - event.cached_tokens)

@@ -7,14 +7,25 @@ never less.
 
 import msgspec
 
+from windtunnel.agents.events import CallEnd
 from windtunnel.simulator.results.summary_model import Summary
 
 _RATIOS = ("expected_cache_hit_ratio", "expected_cache_hit_ratio_exact")
 
 
-def ceiling(expected: int, cached: int | None) -> int:
-    """Tokens of one call's prompt."""
-    return expected if cached is None else max(expected, cached)
+def ceiling(call: CallEnd, *, exact: bool = False) -> int | None:
+    """Tokens of one call's prompt, to the engine's blocks or `exact`; None where nothing was expected.
+
+    What was expected is of the prompt as it was planned. Where the engine counts a shorter one, it is as much shorter.
+    """
+    expected = call.expected_cached_exact if exact else call.expected_cached_tokens
+    if expected is None:
+        return None
+    if call.prompt_tokens is not None:
+        if call.prompt_tokens < call.expected_prompt_tokens:
+            expected = expected * call.prompt_tokens // call.expected_prompt_tokens
+        expected = min(expected, call.prompt_tokens)
+    return expected if call.cached_tokens is None else max(expected, call.cached_tokens)
 
 
 def bounded(summary: Summary) -> Summary:

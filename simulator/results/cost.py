@@ -4,6 +4,7 @@ A saving is no constant. It hangs on the API that is compared, on how much of th
 many of its hours the machine is in use: all three are told.
 """
 
+import math
 import re
 import tomllib
 from collections.abc import Sequence
@@ -107,6 +108,8 @@ def chosen(names: Sequence[str], known: Prices) -> tuple[Price, ...]:
                 price = Price(
                     name=own["name"] or "yours", input=float(own["input"]), cached=cached, output=float(own["output"])
                 )
+                if not all(map(math.isfinite, (price.input, price.output, price.cached or 0.0))):
+                    raise _unreadable(name, by_name)
             except ValueError:
                 raise _unreadable(name, by_name) from None
             found.append(price)

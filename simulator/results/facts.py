@@ -8,6 +8,7 @@ import numpy as np
 
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results import calls as of_call
+from windtunnel.simulator.results import validity
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.distribution import mean
 from windtunnel.simulator.results.metrics import Value
@@ -19,15 +20,13 @@ from windtunnel.simulator.results.validity import (
     FOREIGN_WINDOW_LIMIT,
     GONE,
     ONLY_IN_WINDOW,
-    SHORTEST_S,
     Facts,
     harmful_throttles,
     more_than,
     trends,
 )
 
-RECORDING = "recording"
-"""`kind` in `run.json`."""
+RECORDING = validity.RECORDING
 TREND_PARTS = 12
 TREND_MIN_S = 30.0
 """Shorter windows hold too few calls for a trend to be told from noise."""
@@ -82,15 +81,23 @@ def lateness(behind_s: float | None, step_s: float | None) -> float | None:
     return behind_s / step_s if behind_s is not None and step_s else None
 
 
+def history_of(run: Mapping[str, Any]) -> str | None:
+    """Which answers went back into the prompts. Runs that do not say so sent the generated ones as token ids."""
+    config = run.get("config")
+    asked = config.get("history") if isinstance(config, dict) else None
+    said = run.get("history") or ("live" if run.get("route") == "tokens" else asked)
+    return said if isinstance(said, str) else None
+
+
 def is_recording(run: dict[str, Any]) -> bool:
     """Whether the folder holds real agents' traffic and not a replay."""
     return run.get("kind") == RECORDING
 
 
 def _steady(tally: Tally) -> bool:
-    """There is a window that is long enough, and if calls began in it at least one of them was completed."""
+    """There is a window, and if calls began in it at least one of them was completed."""
     window = tally.window
-    if window is None or window.seconds < SHORTEST_S:
+    if window is None:
         return False
     begun = [call for call in tally.calls if window.holds(call.t_intended)]
     return not begun or any(of_call.completed(call) for call in begun)

@@ -5,13 +5,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from windtunnel.agents.events import SessionEnd, SessionStart
+from windtunnel.agents.events import CallEnd, SessionEnd, SessionStart
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.distribution import distribution, ratio, tidy
 from windtunnel.simulator.results.summary_model import Distribution
-from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.tally import Tally, Window
 
 
 def total(values: list[int | None]) -> int | None:
@@ -19,12 +19,26 @@ def total(values: list[int | None]) -> int | None:
     return sum(known) if known else None
 
 
+def _untold(figure: Callable[[CallEnd], int | None]) -> Callable[[CallEnd], bool]:
+    """Whether a call was completed and its server did not say so many tokens: a sum without them would be of others."""
+    return lambda call: of_call.completed(call) and figure(call) is None
+
+
+_output_untold = _untold(of_call.output_tokens)
+_prompt_untold = _untold(of_call.prompt_tokens)
+
+
 def output_tokens(tally: Tally) -> int | None:
+    """None where the server left out the count of any call that was completed; so are all sums and rates here."""
+    if any(map(_output_untold, tally.calls)):
+        return None
     told = tally.unended.output if len(tally.unended.times) else None
     return total([*map(of_call.output_tokens, tally.calls), told])
 
 
 def prompt_tokens(tally: Tally) -> int | None:
+    if any(map(_prompt_untold, tally.calls)):
+        return None
     return total([*map(of_call.prompt_tokens, tally.calls), tally.unended.prompt])
 
 
@@ -40,14 +54,25 @@ def output_per_s(tally: Tally) -> float | None:
     window = tally.window
     if window is None:
         return None
+    if any(_output_untold(call) and _streamed(call, window) for call in tally.calls):
+        return None  # its chunks are known, how many tokens came in them is not
     return tidy(tally.arrivals.inside(window) / window.seconds) if len(tally.arrivals.times) else None
+
+
+def _streamed(call: CallEnd, window: Window) -> bool:
+    """Whether it was being answered at a time inside the window."""
+    begun = call.t_first is not None and call.t_first <= window.end
+    return begun and (call.t if call.t_last is None else call.t_last) >= window.start
 
 
 def prompt_per_s(tally: Tally) -> float | None:
     window = tally.window
     if window is None:
         return None
-    tokens = [of_call.prompt_tokens(call) for call in tally.calls if window.holds(call.t_first)]
+    first = [call for call in tally.calls if window.holds(call.t_first)]
+    if any(map(_prompt_untold, first)):
+        return None
+    tokens = [of_call.prompt_tokens(call) for call in first]
     tokens += [prompt for first, prompt in tally.unended.prompts if window.holds(first)]
     if not tokens:
         return 0.0
@@ -86,12 +111,12 @@ def hit_ratio(tally: Tally) -> float | None:
     return ratio(sum(c.cached_tokens or 0 for c in both), sum(c.prompt_tokens or 0 for c in both))
 
 
-def expected_ratio(tally: Tally, field: Literal["expected_cached_tokens", "expected_cached_exact"]) -> float | None:
+def expected_ratio(tally: Tally, *, exact: bool = False) -> float | None:
     """Of the calls that `hit_ratio` is made of, so that the two can be compared; where none is, of all."""
-    known = [c for c in tally.window_calls if getattr(c, field) is not None]
-    known = [c for c in known if c.cached_tokens is not None and c.prompt_tokens] or known
-    whole = sum(c.prompt_tokens if c.prompt_tokens is not None else c.expected_prompt_tokens for c in known)
-    return ratio(sum(ceiling(getattr(c, field), c.cached_tokens) for c in known), whole)
+    known = [(c, most) for c in tally.window_calls if (most := ceiling(c, exact=exact)) is not None]
+    known = [(c, most) for c, most in known if c.cached_tokens is not None and c.prompt_tokens] or known
+    whole = sum(c.prompt_tokens if c.prompt_tokens is not None else c.expected_prompt_tokens for c, _ in known)
+    return ratio(sum(most for _, most in known), whole)
 
 
 def mean_agents(seconds: Callable[[Tally], float]) -> Callable[[Tally], float | None]:

@@ -22,6 +22,7 @@ from windtunnel.agents.events import (
     SessionStart,
 )
 from windtunnel.simulator.results.calls import NS
+from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.counters import growth
 from windtunnel.simulator.results.files import open_regular
 from windtunnel.simulator.results.fold import SERIES, Fold
@@ -185,4 +186,4 @@ def _cached(calls: Iterable[CallEnd]) -> Iterator[tuple[str, float]]:
         if call.cached_tokens is not None and call.prompt_tokens:
             yield "known_prompt", call.prompt_tokens
             yield "cached", call.cached_tokens
-            yield "missed", max(0, (call.expected_cached_tokens or 0) - call.cached_tokens)
+            yield "missed", max(0, (ceiling(call) or 0) - call.cached_tokens)

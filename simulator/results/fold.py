@@ -8,8 +8,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from msgspec import Struct
-
 from windtunnel.agents.events import (
     AgentState,
     CallEnd,
@@ -35,10 +33,12 @@ from windtunnel.simulator.results.calls import NS
 from windtunnel.simulator.results.counters import growth
 from windtunnel.simulator.results.fold_cache import CacheView
 from windtunnel.simulator.results.fold_engine import EngineView
-from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Row
+from windtunnel.simulator.results.fold_rows import ASLEEP, Agent, Failure, Row
 from windtunnel.simulator.results.fold_trust import Trust
+from windtunnel.simulator.results.gaps import Gaps
 from windtunnel.simulator.results.misses import Live
 from windtunnel.simulator.results.series import Series
+from windtunnel.simulator.results.validity import RECORDING
 from windtunnel.simulator.results.working_set import WorkingSet
 
 STATES: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", "done", "failed", "cut")
@@ -53,16 +53,6 @@ SPEED_NS = 5 * NS
 GAUGE_NS = NS // 4
 SILENT_NS = 2 * NS
 """Without progress for so long, nothing flows."""
-
-
-class Failure(Struct, frozen=True, gc=False):
-    t: int
-    agent: int
-    session: str
-    thread: int | None
-    call: int | None
-    reason: str
-    detail: str
 
 
 class Fold:
@@ -111,6 +101,7 @@ class Fold:
         self.cache = CacheView(self.series)
         self.held = WorkingSet()
         self.trust = Trust()
+        self._gaps = Gaps() if self.run.get("kind") == RECORDING else None
         self.problems = 0  # lines that whoever reads them could not
         self._ended_output = self._ended_prompt = 0
         self._speed: deque[tuple[int, int, int]] = deque()
@@ -137,6 +128,8 @@ class Fold:
 
     def apply(self, event: Event) -> None:
         self.t = max(self.t, event.t)
+        if self._gaps is not None:
+            self._gaps.apply(event)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(event)
@@ -234,8 +227,11 @@ class Fold:
         self._flight_ns = self._tool_ns = self._waiting_ns = self._live_ns = 0
         self._gauged_t = end
         self.series.add("in_flight", start, end, flight)
-        self.series.add("in_tool", start, end, tool)
-        self.series.add("waiting", start, end, waiting)
+        if self._gaps is not None:
+            tool, waiting = self._gaps.draw(self.series)
+        else:
+            self.series.add("in_tool", start, end, tool)
+            self.series.add("waiting", start, end, waiting)
         if end > start:
             self._gauge_agents(start, end)
         if self.phase == "steady":
@@ -291,7 +287,7 @@ class Fold:
         self.held.session_end(event)
         agent = self._agent(event.agent)
         self._change(agent, agent.finish, event)
-        if event.status == "failed" and not agent.failed_call(event.reason):
+        if event.status == "failed" and not agent.failed_call():
             self._fail(Failure(event.t, event.agent, event.session, None, None, event.reason or "unknown", ""))
 
     def _fail(self, failure: Failure) -> None:

@@ -21,10 +21,10 @@ class Shares:
         if event.cached_tokens is not None and event.prompt_tokens:
             self.prompt += event.prompt_tokens
             self.cached += event.cached_tokens
-        if event.expected_cached_tokens is not None:
+        if (found := ceiling(event)) is not None:
             prompt, most = self._most[told]
             prompt += event.expected_prompt_tokens if event.prompt_tokens is None else event.prompt_tokens
-            self._most[told] = prompt, most + ceiling(event.expected_cached_tokens, event.cached_tokens)
+            self._most[told] = prompt, most + found
 
     @property
     def share(self) -> float | None:
@@ -57,8 +57,8 @@ class CacheView:
         seen = event.t_first if event.t_first is not None else event.t
         self._series.add("known_prompt", seen, seen, prompt)
         self._series.add("cached", seen, seen, cached)
-        if event.expected_cached_tokens is not None and event.expected_cached_tokens > cached:
-            self._series.add("missed", seen, seen, event.expected_cached_tokens - cached)
+        if (most := ceiling(event)) is not None and most > cached:
+            self._series.add("missed", seen, seen, most - cached)
 
     @property
     def shown(self) -> Shares:

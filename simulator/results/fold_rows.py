@@ -140,6 +140,16 @@ class Row(Struct):
         return max(0.0, (now - self.since_t) / NS)
 
 
+class Failure(Struct, frozen=True, gc=False):
+    t: int
+    agent: int
+    session: str
+    thread: int | None
+    call: int | None
+    reason: str
+    detail: str
+
+
 class Agent:
     """A row with what is kept behind it."""
 
@@ -184,9 +194,10 @@ class Agent:
         """(when, thread) of the calls sent that have no token yet."""
         return [(a.since, a.thread) for a in self.activities.values() if a.state == "prefill"]
 
-    def failed_call(self, reason: str | None) -> bool:
-        """Whether a call of this session failed with this reason."""
-        return any(line.failure == reason and line.t_end >= self.row.session_since_t for line in self.calls)
+    def failed_call(self) -> bool:
+        """Whether a call of this session failed."""
+        since = self.row.session_since_t
+        return any(line.failure is not None and not line.cut and line.t_end >= since for line in self.calls)
 
     def begin(self, event: SessionStart) -> None:
         """A new session: nothing of the one before runs on."""
@@ -339,8 +350,7 @@ class Agent:
         if event.cached_tokens is not None and event.prompt_tokens:
             row.cached_share = event.cached_tokens / event.prompt_tokens
             row.missed_cache, row.miss_cause = bool(line.miss_cause), line.miss_cause
-            if event.expected_cached_tokens is not None:
-                most = ceiling(event.expected_cached_tokens, event.cached_tokens)
+            if (most := ceiling(event)) is not None:
                 row.expected_share = most / event.prompt_tokens
         if line.tpot_s:
             row.trend = (*row.trend[-KEPT_TREND + 1 :], 1 / line.tpot_s)

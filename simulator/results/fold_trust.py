@@ -21,9 +21,9 @@ from windtunnel.simulator.results.facts import (
 from windtunnel.simulator.results.validity import (
     FOREIGN_WINDOW_LIMIT,
     ONLY_IN_WINDOW,
-    SHORTEST_S,
     Facts,
     harmful_throttles,
+    is_window,
     judge,
     more_than,
     trends,
@@ -183,13 +183,13 @@ class Trust:
         return trends([held / seconds for held in _parts(fold, "kv", start, end)], TREND_KV)
 
     def reasons(self, fold: "Fold") -> tuple[str, ...]:
-        measured = fold.window is not None
-        judged = self.window_s > SETTLED_S and wants_every_agent(fold.run)
+        measured = is_measured(fold, over=fold.ended)
+        judged = measured and self.window_s > SETTLED_S and wants_every_agent(fold.run)
         ending = "run_failed" if fold.status == "failed" else None
         return judge(
             Facts(
                 recording=is_recording(fold.run),
-                steady=not fold.ended or (_long_enough(fold) and bool(self._window_calls or not self._window_begun)),
+                steady=not fold.ended or (measured and bool(self._window_calls or not self._window_begun)),
                 client_lag_p99_s=self.lag_p99_s if measured else None,
                 client_cpu=self.cpu if measured else None,
                 agents=len(fold.agents),
@@ -199,8 +199,8 @@ class Trust:
                 isolated=self._isolated(fold),
                 cold_start=measured and not self._warm and fresh(fold.run, fold.engine.first),
                 foreign=self._foreign and not fold.calls["failed"],
-                throttled=self._throttled,
-                other_processes=self._other,
+                throttled=measured and self._throttled,
+                other_processes=measured and self._other,
                 trending=self._trending(fold),
                 emulator_late=self._late(fold) if measured else None,
                 prompts_off=abs(self._prompts / self._wanted - 1) if measured and self._wanted else None,
@@ -208,16 +208,19 @@ class Trust:
                 damaged=fold.problems > 0,
                 restarted=bool(fold.engine.counters.restarts),
                 gone=gone(fold.status_reason),
-                notes=tuple(self._notes),
+                notes=tuple(reason for reason in self._notes if measured or reason not in ONLY_IN_WINDOW),
             )
         )
 
 
-def _long_enough(fold: "Fold") -> bool:
+def is_measured(fold: "Fold", *, over: bool) -> bool:
+    """Whether there is a window to be told of: one that is open while the run goes on, or was long enough."""
     if fold.window is None:
         return False
     start, closed = fold.window
-    return ((fold.t if closed is None else closed) - start) / NS >= SHORTEST_S
+    if closed is None and not over:
+        return True
+    return is_window(((fold.t if closed is None else closed) - start) / NS, fold.run.get("kind"))
 
 
 def _parts(fold: "Fold", name: str, start: int, end: int) -> list[float]:

@@ -83,7 +83,8 @@ class Lane:
         elif isinstance(event, SessionStart):
             self._becomes(_WAIT, t)
         elif isinstance(event, SessionEnd):
-            self._becomes(RANK[FINISHED[event.status]], t)
+            known = t if event.known_t is None else event.known_t // MS
+            self._becomes(RANK[FINISHED[event.status]], known)
             if event.status == "failed":
                 self.failures.append(t)
 

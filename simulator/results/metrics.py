@@ -206,7 +206,7 @@ METRICS: dict[str, Metric] = {
             "prompt tokens equal to a prefix of an earlier prompt of the run, in the engine's match unit and with an "
             "infinite cache, at least what was found, over prompt tokens of the window calls that reported cached ones "
             "(of all, where none did)",
-            lambda t: figures.expected_ratio(t, "expected_cached_tokens"),
+            figures.expected_ratio,
         ),
         Metric(
             "expected_cache_hit_ratio_exact",
@@ -214,7 +214,7 @@ METRICS: dict[str, Metric] = {
             None,
             "could be, exact",
             "the same, to the token instead of the match unit",
-            lambda t: figures.expected_ratio(t, "expected_cached_exact"),
+            lambda t: figures.expected_ratio(t, exact=True),
         ),
         Metric(
             "in_flight_mean",

@@ -8,42 +8,23 @@ run's own figure (`expected_cached_tokens`), in the engine's match unit.
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from windtunnel.agents.events import CallEnd, CallStart, EngineSample, Event, SessionStart
 from windtunnel.simulator.results.calls import NS, completed, ended_ns, front_s
+from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.facts import RECORDING
+from windtunnel.simulator.results.miss_words import Cause
 from windtunnel.simulator.results.touched import Touched
 from windtunnel.traces.breakers import Break
 
-Cause = Literal[
-    "caching_off",
-    "rounding",
-    "still_computing",
-    "preempted",
-    "not_kept",
-    "evicted_in_queue",
-    "evicted",
-    "expired",
-    "unknown",
-]
-CAUSES: dict[str, str] = {
-    "caching_off": "nothing was ever found: is caching off?",
-    "rounding": "rounding to blocks and to planned counts",
-    "still_computing": "the same beginning was being computed",
-    "preempted": "the engine was preempting requests",
-    "not_kept": "not kept by the engine",
-    "evicted_in_queue": "evicted while it waited in the engine's queue",
-    "evicted": "evicted since",
-    "expired": "unused for more than 5 minutes, as providers let a prefix go",
-    "unknown": "unknown: nothing tells what let it go",
-}
-
 ACCURACY = 0.01
 """On routes with a template the tokens of a beginning are planned, not counted; a smaller share says nothing."""
+USUAL_UNIT = 128
+"""Tokens: engines have blocks of 16 to 64, OpenAI's API counts cached tokens by 128."""
 ROOM = 0.5
 """Of the KV cache: with less used since, nothing had to go. Several kinds of state fill it sooner than tokens say."""
 FULL = 0.9
@@ -52,17 +33,6 @@ MOMENT_NS = 50_000_000
 """Too short for an engine to compute a prompt that others have to make room for."""
 
 
-SHORT: dict[str, str] = {
-    "caching_off": "caching off?",
-    "rounding": "match unit",
-    "still_computing": "being computed",
-    "preempted": "preempted",
-    "not_kept": "not kept",
-    "evicted_in_queue": "evicted, queued",
-    "evicted": "evicted",
-    "expired": "let go",
-    "unknown": "unknown",
-}
 RETENTION_S = 300.0
 """Providers keep a prefix for five minutes after its last use, longer only where they are asked to or have room (the
 prompt caching guides of Anthropic and OpenAI)."""
@@ -70,19 +40,6 @@ OFF_CALLS = 8
 """While a run goes on, caching is held for off only after so many calls of which none found anything."""
 RECENT_CALLS = 512
 """Whose prompts may still be computed when another call is sent, in a run that goes on."""
-
-
-def said(cause: str | None, gap_s: float | None = None) -> str:
-    """A cause in words; empty where there is none."""
-    if cause == "evicted" and gap_s is not None:
-        return f"evicted during a gap of {gap_s:.0f} s"
-    return CAUSES.get(cause or "", "")
-
-
-def in_short(cause: str | None, gap_s: float | None = None) -> str:
-    """The same in a word or two, for a table."""
-    gap = f", {gap_s:.0f} s gap" if cause == "evicted" and gap_s is not None else ""
-    return SHORT.get(cause or "", "") + gap
 
 
 def diverged(before: int, prompt: int, matched: int, unit: int) -> int:
@@ -119,6 +76,8 @@ class CacheReport(Struct, frozen=True):
     calls: tuple[CallCache, ...]
     unknown: int
     """Completed calls without the engine's count of prompt or cached tokens."""
+    unit_known: bool = True
+    """Else `unit` is 1."""
 
     def total(self, field: str) -> int:
         return sum(getattr(call, field) for call in self.calls)
@@ -136,11 +95,12 @@ def read(
     exact: bool = False,
     kv_tokens: int | None = None,
     provided: bool = False,
+    unit_known: bool = True,
 ) -> CacheReport:
     """All completed calls of a run in the order in which they were sent.
 
     `exact`: prompts were token ids. `kv_tokens`: what the cache holds; None where the engine does not say.
-    `provided`: see there.
+    `provided`, `unit_known`: see there.
     """
     traces: dict[str, str] = {}
     ends: list[CallEnd] = []
@@ -160,9 +120,9 @@ def read(
     known = [e for e in ends if e.prompt_tokens is not None and e.cached_tokens is not None]
     known_by = _Known(preemptions, _first_tokens(ends), Touched(sent))
     reader = _Reader(unit, traces, breaks, known_by, exact=exact, kv_tokens=kv_tokens)
-    reader.provided = provided
+    reader.provided, reader.unit_known = provided, unit_known
     reader.off = not any(e.cached_tokens for e in known)
-    return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known))
+    return CacheReport(unit, tuple(reader.call(e) for e in known), len(ends) - len(known), unit_known)
 
 
 class Live:
@@ -184,7 +144,7 @@ class Live:
         if run is not self._run:
             self._run = run
             self._reader.learn(*settings(run))
-            self._reader.provided = provided(run)
+            self._reader.provided, self._reader.unit_known = provided(run), unit_known(run)
 
     def sample(self, sample: EngineSample) -> None:
         self._preemptions.add(sample)
@@ -223,6 +183,12 @@ def settings(run: Mapping[str, Any]) -> tuple[int, bool, int | None]:
         run.get("route") == "tokens",
         holds if isinstance(holds, int) else None,
     )
+
+
+def unit_known(run: Mapping[str, Any]) -> bool:
+    """Whether the engine of a recording said its match unit; a run plans with the one it has."""
+    engine = run.get("engine")
+    return run.get("kind") != RECORDING or (isinstance(engine, dict) and bool(engine.get("block_size")))
 
 
 def provided(run: Mapping[str, Any]) -> bool:
@@ -282,6 +248,7 @@ class _Reader:
         """Nothing was ever found."""
         self.provided = False
         """See `provided`: what others send is not seen."""
+        self.unit_known = True
         self._computed = 0
         """Tokens since the run began; each call may leave a part of a unit."""
         self.learn(unit, exact, kv_tokens)
@@ -310,8 +277,7 @@ class _Reader:
         prompt, cached = end.prompt_tokens or 0, min(end.cached_tokens or 0, end.prompt_tokens or 0)
         last = self._ended.get((end.session, end.thread))
         found = self.breaks.get((self.traces.get(end.session, ""), end.call))
-        expected = end.expected_cached_tokens
-        missed = max(0, min(expected or 0, prompt) - cached)
+        missed = max(0, min(ceiling(end) or 0, prompt) - cached)
         lost = self._diverged(end, found, cached + missed)
         gap = None if last is None or end.t_sent is None else max(0, end.t_sent - last) / NS
         self._computed += prompt - cached + (end.completion_tokens or 0) + self.unit
@@ -358,6 +324,8 @@ class _Reader:
             return "caching_off"
         if missed < self.unit + self._doubt(end):
             return "rounding"
+        if not self.unit_known and missed < USUAL_UNIT + self._doubt(end):
+            return "part_of_block"
         sent = end.t_sent or 0
         if self._is_computed(end, sent):
             return "still_computing"

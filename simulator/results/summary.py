@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from windtunnel.agents.events import Event, GpuSample
-from windtunnel.simulator.results import emulation, facts, slo, validity
+from windtunnel.simulator.results import emulation, facts, said, slo, validity
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.damage import lost
 from windtunnel.simulator.results.distribution import mean, ratio, tidy
@@ -78,6 +78,7 @@ def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Sum
         engine_delta=_delta(tally.counters),
         gpu=_gpu(tally.gpu_in_window(), values["output_tokens_per_s"]),
         failures=tally.failures(),
+        failure_messages=said.messages(tally.calls) or msgspec.UNSET,
         output_tokens_by_progress=by_progress or msgspec.UNSET,
         **numbers,
     )

@@ -31,7 +31,14 @@ class SloCondition(Struct, frozen=True, kw_only=True):
     """As written, e.g. `ttft_s.p90<3`."""
     value: float | None
     met: bool | None
-    """None when the value was not reported."""
+    """None when the value was not reported, and where calls without an end may turn it."""
+    unended: int | UnsetType = UNSET
+    """Calls of the window without an end, which `value` leaves out. They count as far as they had come; told where that
+    gives another verdict."""
+    undecided: int | UnsetType = UNSET
+    """Of those: whose own figure was not known yet."""
+    at_least: float | UnsetType | None = UNSET
+    """The statistic with them, each as far as it had come."""
 
 
 class SloResult(Struct, frozen=True, kw_only=True):
@@ -41,12 +48,15 @@ class SloResult(Struct, frozen=True, kw_only=True):
     calls_inside: int
     """Calls of the window for which every per-call limit held."""
     calls_judged: int
-    """Calls of the window that completed or failed; a failed call is outside."""
+    """Calls of the window that completed or failed, and those without an end that are known to be in- or outside; a
+    failed call is outside."""
     share: float | None
     """calls_inside / calls_judged; None without a per-call condition or without calls."""
     sessions_inside: int = 0
     """Sessions of which every judged call is inside."""
     sessions_judged: int = 0
+    calls_undecided: int | UnsetType = UNSET
+    """Calls of the window without an end of which that is not known; left out where there are none."""
 
 
 class EngineDelta(Struct, frozen=True, kw_only=True):
@@ -213,6 +223,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     engine_delta: EngineDelta
     gpu: GpuSummary | None
     failures: dict[str, int]
+    failure_messages: dict[str, dict[str, int]] | UnsetType = UNSET
+    """By failure, what the server said of it and how often, at most three. Left out where it said nothing."""
     output_tokens_by_progress: int | UnsetType = UNSET
     """Of `output_tokens`: of calls without an end, as the run's progress told them. Left out where all calls ended."""
 

@@ -33,6 +33,7 @@ from windtunnel.simulator.results.calls import NS, Counts, Times, completed, end
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 from windtunnel.simulator.results.unended import Looks, Unended
+from windtunnel.simulator.results.validity import RECORDING, is_window
 
 CUT_SHORT_S = 0.001
 WaitKey = tuple[int, str, int, int, str]
@@ -84,7 +85,7 @@ class ToolWait(Struct, frozen=True, gc=False):
 
 
 class Tally:
-    """Plain lists in event order. `window` is None without a steady state."""
+    """Plain lists in event order. `window` is None without a steady state of a second."""
 
     def __init__(self, run: dict[str, Any], events: Iterable[Event], looks: Looks | None = None) -> None:
         """`looks`: asked only where calls have no end; not needed with a list of all events."""
@@ -106,6 +107,9 @@ class Tally:
         self.last_t = 0
         self._spans = Spans()
         self._waits: dict[WaitKey, WaitStart] = {}
+        self._recording = run.get("kind") == RECORDING
+        self._known: dict[str, int] = {}
+        """Until when each session of a recording is known to have gone on: nobody knows of more than its calls."""
         self._chunks: list[tuple[Times, Counts]] = []
         """Of the first calls: as many as somebody asked for."""
         self._looks = unended.held(events) if looks is None and isinstance(events, Sequence) else looks
@@ -191,6 +195,7 @@ class Tally:
     def _call_end(self, event: CallEnd) -> None:
         self.calls.append(event)
         self.open_calls.pop(event.request_id, None)
+        self._known[event.session] = max(self._known.get(event.session, 0), ended_ns(event))
         if event.t_sent is not None:
             # How much of an answer in one piece was waiting for its first token is not known: none counts as that.
             first = event.t_sent if in_one_piece(event) else event.t_first
@@ -209,32 +214,39 @@ class Tally:
         if session is None:
             return
         session.end = event
-        self._spans.add(event.agent, "live", session.start.t, event.t)
+        until = self._known.get(event.session, session.start.t) if self._recording else event.t
+        self._spans.add(event.agent, "live", session.start.t, until)
         for key in [key for key in self._waits if key[1] == event.session]:
             wait = self._waits.pop(key)
-            if wait.cause == "tool":
+            if wait.cause == "tool" and not self._recording:
                 self._spans.add(wait.agent, "tool", wait.t, event.t)
 
     def _occupancy(self, window: Window) -> Occupancy:
-        """What never ended lasted until the last event: the run was killed, or is still going on."""
+        """What never ended lasted until the last event: the run was killed, or is still going on.
+
+        Of a recording this is known of calls only: a wait that no call has ended counts nowhere.
+        """
         spans = self._spans.copy()
         for session in self.sessions.values():
             if session.end is None:
-                spans.add(session.start.agent, "live", session.start.t, self.last_t)
+                start = session.start
+                until = self._known.get(start.session, start.t) if self._recording else self.last_t
+                spans.add(start.agent, "live", start.t, until)
         for wait in self._waits.values():
-            if wait.cause == "tool":
+            if wait.cause == "tool" and not self._recording:
                 spans.add(wait.agent, "tool", wait.t, self.last_t)
         for call in self.open_calls.values():
             _flight(spans, call.agent, call.t, None, self.last_t)
         return spans.integrate(window.start, window.end)
 
     def _find_window(self) -> Window | None:
-        """From the first `steady` to the next phase, or to the run's end."""
+        """From the first `steady` to the next phase, or to the run's end; None where that is too short to be one."""
         for index, phase in enumerate(self.phases):
             if phase.phase == "steady":
                 following = self.phases[index + 1 :]
                 end = following[0].t if following else self.end_t
-                return Window(phase.t, end) if end > phase.t else None
+                window = Window(phase.t, end)
+                return window if is_window(window.seconds, self.run.get("kind")) else None
         return None
 
     def _window_calls(self) -> list[CallEnd]:
@@ -254,12 +266,13 @@ class Tally:
         return [sample for sample in self.gpu if self.window and self.window.holds(sample.t)]
 
     def failures(self) -> dict[str, int]:
-        """Failed calls by name, and sessions that failed for a reason none of their calls has; most frequent first."""
-        count = Counter(call.failure for call in self.calls if call.failure is not None and not call.cut)
-        named = {(call.session, call.failure) for call in self.calls}
+        """Failed calls by name, and sessions that failed without a failed call by theirs; most frequent first."""
+        failed = [call for call in self.calls if call.failure is not None and not call.cut]
+        count = Counter(call.failure for call in failed if call.failure is not None)
+        told = {call.session for call in failed}
         for session in self.sessions.values():
             end = session.end
-            if end is not None and end.status == "failed" and (end.session, end.reason) not in named:
+            if end is not None and end.status == "failed" and end.session not in told:
                 count[end.reason or "unknown"] += 1
         return dict(sorted(count.items(), key=lambda item: (-item[1], item[0])))
 

@@ -4,13 +4,16 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from windtunnel.agents.failures import explain
 from windtunnel.simulator.results import emulation
 from windtunnel.simulator.results.cautions import by_progress, cautions, restarted
 from windtunnel.simulator.results.metrics import METRICS
+from windtunnel.simulator.results.slo import told
 from windtunnel.simulator.results.summary_model import Distribution, SloResult, Summary, comparable
 from windtunnel.simulator.results.validity import in_words
-from windtunnel.traces.outlet import shown
+from windtunnel.traces.outlet import safe, shown
 
 WIDTH = 80
 MISSING = "not reported"
@@ -260,12 +263,16 @@ def offloads(resolved: Mapping[str, Any]) -> bool:
 
 
 def _failures(summary: Summary) -> list[str]:
-    """How often, by name, and what each name means where that is known."""
+    """How often, by name, what each name means where that is known, and what the server said."""
     lines: list[str] = []
     for name, times in summary.failures.items():
         lines.append(f"{'' if lines else 'failures':<{_LABEL}}{times:>7,}  {name}")
         if (meaning := explain(name)) != name:
             lines += _wrapped(meaning, " " * (_LABEL + 9))
+        messages = {} if summary.failure_messages is msgspec.UNSET else summary.failure_messages.get(name, {})
+        for message, often in messages.items():
+            counted = f" ({often:,} times)" if often not in (1, times) else ""
+            lines += _wrapped(f"{safe(message)}{counted}", " " * (_LABEL + 9) + "- ")
     return lines
 
 
@@ -274,9 +281,7 @@ def _slo(slo: SloResult | None) -> list[str]:
         return []
     lines: list[str] = []
     for condition in slo.conditions:
-        value = MISSING if condition.value is None else f"{condition.value:.4g}"
-        verdict = {True: "met", False: "not met", None: "unknown"}[condition.met]
-        lines.append(f"{'service level' if not lines else '':<{_LABEL}}{condition.condition}: {value}, {verdict}")
+        lines += _wrapped(told(condition), f"{'' if lines else 'service level':<{_LABEL}}")
     if slo.share is not None:
         inside = f"{percent(slo.share)} of {slo.calls_judged:,} calls inside every limit"
         lines.append(" " * _LABEL + inside)

@@ -19,8 +19,10 @@ FOREIGN_WINDOW_LIMIT = 0.10
 FOREIGN_FLOOR = 64.0
 """Tokens that are never called foreign: a health check, a probe."""
 
+RECORDING = "recording"
+"""`kind` in `run.json`."""
 SHORTEST_S = 1.0
-"""Of a window. Rates over less are those of whatever call happened to be in it."""
+"""Of a run's window. Rates over less are those of whatever call happened to be in it."""
 LATE_LIMIT = 0.05
 """Of a step."""
 
@@ -121,6 +123,11 @@ def judge(facts: Facts) -> tuple[str, ...]:
     }
     reasons = [name for name, holds in held.items() if holds and (not facts.recording or name in WHOLE)]
     return tuple(dict.fromkeys([*reasons, *facts.notes]))
+
+
+def is_window(seconds: float, kind: object) -> bool:
+    """Whether a steady stretch is long enough to be measured; a recording's is what there is. `kind`: of `run.json`."""
+    return seconds >= SHORTEST_S or (kind == RECORDING and seconds > 0)
 
 
 def in_words(reason: str) -> str:

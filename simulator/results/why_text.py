@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from windtunnel.simulator.results.misses import CAUSES, CacheReport, CallCache
+from windtunnel.simulator.results.miss_words import CAUSES
+from windtunnel.simulator.results.misses import CacheReport, CallCache
 from windtunnel.traces.breakers import Break, Side
 from windtunnel.traces.culprits import CULPRITS
 from windtunnel.traces.differing import common_end, shown, window
@@ -176,7 +177,7 @@ def _cause_in_words(cause: str, calls: Sequence[CallCache]) -> str:
 
 def misses(report: CacheReport, paper: Paper, limit: int) -> list[str]:
     """The calls that missed most."""
-    told = (c for c in report.calls if c.cause not in (None, "caching_off", "rounding"))
+    told = (c for c in report.calls if c.cause not in (None, "caching_off", "rounding", "part_of_block"))
     found = sorted(told, key=lambda c: -c.missed)
     lines = []
     for call in found[:limit]:

@@ -53,7 +53,8 @@ class RunConfig(Struct, frozen=True, kw_only=True):
     tool_time: Dial | None = None
     human_time: Dial | None = None
     per_tool: dict[str, Dial] = {}
-    history: Literal["recorded", "live"] = "recorded"
+    history: Literal["auto", "recorded", "live"] = "auto"
+    """Answers in later prompts; `auto`: recorded ones as chat messages, generated ones as token ids."""
     lengths: Literal["recorded", "natural"] = "recorded"
     """Output lengths: pinned to the recording, or where the model ends by itself (at the recorded length at most)."""
     max_context: int | None = None
@@ -133,7 +134,6 @@ class RunConfig(Struct, frozen=True, kw_only=True):
             human_time=self.human_time,
             per_tool=self.per_tool,
             start=self.start,
-            history=self.history,
             seed=self.seed,
         )
 

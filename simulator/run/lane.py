@@ -302,7 +302,7 @@ class SessionRun:
         if cancelled is not None:
             raise cancelled
         if event.failure is None:
-            live = self.conversation.options.history == "live"
+            live = self.conversation.live and self.conversation.prepared.route == "chat"
             output = Output(
                 text=parsed.whole_text if live else "",
                 reasoning=parsed.whole_reasoning if live else "",

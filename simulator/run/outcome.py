@@ -11,7 +11,7 @@ import msgspec
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.reads import COMPILED
-from windtunnel.simulator.engines.base import Resolved
+from windtunnel.simulator.engines.base import Resolved, engine_of
 from windtunnel.simulator.engines.coldstart import ColdStart
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
@@ -24,20 +24,6 @@ def own_version() -> str:
         return version("windtunnel")
     except PackageNotFoundError:
         return "not installed"
-
-
-def engine_of(resolved: Resolved) -> dict[str, Any]:
-    """An engine as run.json has it."""
-    fields: dict[str, Any] = msgspec.to_builtins(resolved)
-    flags = fields.pop("flags")
-    return fields | {
-        "resolved": {
-            **flags,
-            "max_model_len": resolved.max_model_len,
-            "block_size": resolved.block_size,
-            "prefix_caching": resolved.prefix_caching,
-        }
-    }
 
 
 def outcome(driver: Driver) -> tuple[ev.RunStatus, str | None]:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from windtunnel.agents.isolation import as_text, make_salt, make_tag
-from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, Route, prepare
+from windtunnel.agents.prompt import Conversation, Dialect, Options, Prepared, Route, history_on, prepare
 from windtunnel.agents.rendering import Rendering
 from windtunnel.simulator.engines.base import Resolved
 from windtunnel.simulator.engines.patience import patiently
@@ -110,6 +110,7 @@ class Preparation(Struct, frozen=True):
             changes.update(prepared.changes)
         return {
             "route": self.route,
+            "history": self.options.history or history_on(self.route),
             "max_context": self.max_context,
             "fit": msgspec.to_builtins(self.counts),
             "lengths_from": list(self.lengths_from),
@@ -297,7 +298,7 @@ def _options(config: RunConfig, route: Route, resolved: Resolved, isolation: Iso
         dialect=dialect,
         salt=isolation.salt if isolation.mode == "cache_salt" else None,
         text_salt=isolation.salt if isolation.mode == "text_salt" else None,
-        history=config.history,
+        history=None if config.history == "auto" else config.history,
         # On the chat route usage in each chunk counts as well, and the answer does not repeat the whole prompt's ids.
         token_ids=route == "tokens" or not seen.continuous_usage,
         natural=config.lengths == "natural",

@@ -50,10 +50,14 @@ def test_the_list_as_json_says_what_was_run(made: Path) -> None:
     assert known["torn"]["kind"] == "damaged"
 
 
-def test_several_runs_are_refused_as_compare_refuses_them(made: Path) -> None:
-    done = windtunnel("view", "runs/with-2", "runs/with-3", cwd=made)
-    assert done.returncode == 2
-    assert "was another workload" in done.stderr
+def test_runs_of_other_work_stand_side_by_side_without_a_verdict(made: Path) -> None:
+    done = windtunnel("view", "runs/with-2", "runs/with-3", "--plain", cwd=made)
+    assert done.returncode == 0, done.stderr
+    assert "note: other work than with-2, so no verdict: agents 2 against 3" in done.stdout
+    assert "too few" not in done.stdout
+    told = json.loads(windtunnel("view", "runs/with-2", "runs/with-3", "--json", cwd=made).stdout)
+    assert [step["name"] for step in told["steps"]] == ["with-2", "with-3"]
+    assert {found["table"] for found in told["steps"][1]["versus_base"].values()} == {0}
 
 
 def test_several_runs_print_what_compare_prints(made: Path) -> None:

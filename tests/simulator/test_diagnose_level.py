@@ -67,9 +67,7 @@ def test_a_run_without_a_level_is_held_against_the_one_that_capacity_takes(tmp_p
     assert (found.level.asked, found.level.bottleneck.kind) == (asked, "batch")
     whose = "its service level" if asked else "the default service level"
     share = f"{found.level.bottleneck.share:.0%} of the time of the calls outside it"
-    assert f"{whose} is broken, {limit} ({summary.ttft_s.p90:.3g}), by the batch limit: {share} EMULATED" in text(
-        folder
-    )
+    assert f"{whose} is broken, {limit} ({summary.ttft_s.p90:.3g}), by the batch limit: {share}" in text(folder)
 
 
 def test_inside_the_default_level_nothing_is_said_of_it(tmp_path):

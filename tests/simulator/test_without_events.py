@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("command", ["why", "diagnose"])
+@pytest.mark.parametrize("command", ["why", "diagnose", "cost"])
 def test_what_needs_the_events_says_that_they_are_gone(run: Path, command: str) -> None:
     (run / "events.jsonl").unlink()
     said = one_sentence(windtunnel(command, str(run)), 2)

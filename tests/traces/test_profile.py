@@ -143,3 +143,13 @@ def test_a_recorded_session(recorded):
     assert 0.9 < p.reused_share < 1
     assert 0.2 < p.duty[-1].duty_cycle < 0.6
     assert p.estimated["first token"] == p.calls
+
+
+def test_an_answer_in_one_piece_has_no_first_token(small):
+    """Recordings made before said the end for it; of one token that is when it came."""
+    whole = [replace(c, start_s=0.0, first_s=2.0, end_s=2.0, usage=Usage(10, 0, 5)) for c in small.calls]
+    whole[0] = replace(whole[0], usage=Usage(10, 0, 1))
+    whole[1] = replace(whole[1], first_s=0.5)
+    p = profile([replace(small, calls=tuple(whole))])
+    assert (p.spreads["first_token_s"].n, p.spreads["first_token_s"].p50) == (2, 1.25)
+    assert p.estimated["first token"] == 2

@@ -20,7 +20,7 @@ from windtunnel.simulator.experiments.outcome import Comparison, Figure
 from windtunnel.simulator.results.tail import Tail
 from windtunnel.tui.comparing import Comparing, Contrast
 from windtunnel.tui.screens.compare_frame import compose_compare
-from windtunnel.tui.screens.compare_parts import Looked, Versus
+from windtunnel.tui.screens.compare_parts import Looked, Versus, verdict
 from windtunnel.tui.theme import ASCII, Theme, plain
 
 
@@ -264,6 +264,10 @@ def test_other_work_is_not_comparable_and_the_shown_run_is_named(small: Fake, tm
     lines = [plain(line).rstrip() for line in compose_compare(found, Looked(cursor=1), 80, 24, Theme()).lines]
     assert "B is this run" in lines[0]
     assert sum(line.endswith("not comparable") for line in lines) >= 3
+    unpaired = Comparison(ratio=None, low=None, high=None, verdict="too_noisy")
+    column, other = found.columns[1], found.columns[0]
+    assert verdict(column, other, found.metrics[0], unpaired)[0] == "not comparable", "both figures are there"
+    assert verdict(replace(column, other_work=False), other, found.metrics[0], unpaired)[0] == "not comparable"
 
 
 @pytest.mark.parametrize(("width", "brief"), [(60, True), (80, True), (120, True), (200, False)])

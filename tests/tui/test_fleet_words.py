@@ -12,7 +12,7 @@ from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.validity import REASONS
 from windtunnel.tui.app import Viewer
 from windtunnel.tui.follow import Follower
-from windtunnel.tui.screens.board import Frame, Table, compose_frame
+from windtunnel.tui.screens.board import Frame, Table, compose_frame, footer_line
 from windtunnel.tui.screens.reasons import TO_DO, ReasonsScreen, reason_lines
 from windtunnel.tui.snapshot import Plans, head_of, view_of
 from windtunnel.tui.theme import UNICODE, Theme, plain
@@ -242,6 +242,12 @@ def test_with_kv_offload_the_hit_rate_is_said_to_be_the_gpus_own(
     view = view_of(head_of(run, "r"), fold, plans, ending=None, silent_s=None, summary=None, speed="")
     assert narrow in plain(engine_line(view, 150, UNICODE))
     assert wide in plain(engine_line(view, 220, UNICODE))
+
+
+def test_what_failed_has_its_key_also_where_nothing_is_held_against_the_run() -> None:
+    recording = View(recording=True, ending="completed", valid=True, failures=(("http_400", 2),))
+    assert "v why" in plain(footer_line(recording, Table(), 80, ()))
+    assert "v why" not in plain(footer_line(replace(recording, failures=()), Table(), 80, ()))
 
 
 def test_who_interrupted_a_warm_up_is_not_told_to_make_it_longer() -> None:

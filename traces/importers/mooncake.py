@@ -48,7 +48,8 @@ def read(path: Path) -> Imported:
         notes.add(
             shared.line,
             f"a second row of session {shared.session}: the fields do not say whether later rows are new tokens only "
-            f"or whole prompts; choose --format {AIPERF} (new tokens only) or --format {DYNAMO} (whole prompts)",
+            f"or whole prompts; say it with `windtunnel import FILE --format {AIPERF} --out DIR` (new tokens only) or "
+            f"--format {DYNAMO} (whole prompts)",
         )
         return Imported((), notes.all())
     return _traces(path, rows, NAME, notes)

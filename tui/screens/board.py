@@ -246,7 +246,7 @@ def footer_line(view: View, table: Table, width: int, aside: Line) -> Line:
     over = view.ending is not None and not replay
     keys = [
         (9, "enter", "open"),
-        *([(9, "v", "why")] if view.invalid and width >= 64 else []),
+        *([(9 if view.invalid else 6, "v", "why")] if (view.invalid or view.failures) and width >= 64 else []),
         *([(8, "[ ]", "speed")] if replay else []),
         *([(9 if still else 7, "space", "go on" if still else "pause"), (5, "{ }", "seek")] if replay else []),
         (5, "/", "filter"),

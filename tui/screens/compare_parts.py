@@ -9,7 +9,15 @@ from msgspec import Struct
 from windtunnel.simulator.experiments import table
 from windtunnel.simulator.experiments.outcome import Comparison, Figure
 from windtunnel.simulator.experiments.statistics import LEAST_BLOCKS
-from windtunnel.simulator.experiments.table import ALONE, NO_VERDICT, TOO_SMALL, change, figure, not_counted
+from windtunnel.simulator.experiments.table import (
+    ALONE,
+    NO_VERDICT,
+    NOT_COMPARABLE,
+    TOO_SMALL,
+    change,
+    figure,
+    not_counted,
+)
 from windtunnel.simulator.experiments.table import spread as with_interval
 from windtunnel.simulator.experiments.table import verdict as word_of
 from windtunnel.simulator.results.metrics import METRICS
@@ -151,10 +159,11 @@ def verdict(column: Column, other: Column, metric: str, found: Comparison) -> tu
             return f"{one.letter} not valid", "warn"
     if column.live or other.live:
         return "live: so far", "decode"
+    shown = ratio(column, other, metric, found) is not None
+    if column.other_work and found.verdict == "too_noisy" and shown:
+        return NOT_COMPARABLE, "warn"
     if found.ratio is None:
-        return change(found), "faint"
-    if column.other_work and found.verdict == "too_noisy":
-        return "not comparable", "warn"
+        return change(found, known=shown), "faint"
     if found.verdict == "too_noisy" and found.table != 0 and found.blocks < LEAST_BLOCKS:
         return f"{table.TOO_FEW}: {found.blocks} of {LEAST_BLOCKS}", TONES[found.verdict]
     return word_of(found), TONES[found.verdict]

@@ -5,6 +5,7 @@ from typing import Any
 from test_recorder import CHAT, assistant, call, chat, result, stream, user
 
 from windtunnel.agents.events import CallEnd, CallStart, SessionEnd, SessionStart
+from windtunnel.agents.recorder.told import Closed
 
 REFUSED = b'{"error": {"message": "cannot be reached"}}'
 
@@ -79,3 +80,28 @@ def test_a_subagents_failed_first_call_goes_on_as_the_subagent(told: Any) -> Non
     (trace,) = told.finish()
     assert [c.thread for c in trace.calls] == [0, 1, 0]
     assert (trace.threads[1].tool_call_id, trace.threads[1].parent) == ("t1", 0)
+
+
+def test_what_the_proxy_saw_of_the_connection_names_the_failure(told: Any) -> None:
+    """Its own answer to the client, a 502, is none of the server's."""
+    for how, status, failure in (
+        ("upstream_gone", None, "connection_reset"),
+        ("upstream_gone", None, "server_disconnected"),
+        ("no_upstream", 502, "connect_refused"),
+        ("upstream_gone", 503, ""),
+    ):
+        n = told.ask(CHAT, chat(user("one")), at=0)
+        told.recorder.closed(Closed(n, 5_000_000, status, how, "", "why", failure))
+    names = [e.failure for e in told.sink.of(CallEnd)]
+    assert names == ["connection_reset", "server_disconnected", "connect_refused", "http_503"]
+
+
+def test_a_session_is_known_to_have_gone_on_until_its_last_call_ended(told: Any) -> None:
+    n = told.ask(CHAT, chat(user("go")), at=0)
+    told.answer(n, 100, *stream(assistant("Look.", call("t1", command="ls"))))
+    refused(told, chat(user("else")), at=200)
+    told.finish(15_000)
+    assert [(e.t, e.known_t) for e in told.sink.of(SessionEnd)] == [
+        (15_000_000_000, 100_000_000),
+        (15_000_000_000, 205_000_000),
+    ]

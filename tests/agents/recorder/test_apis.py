@@ -145,7 +145,8 @@ def test_a_whole_answer_without_a_stream(told: Any) -> None:
     told.answer(n, 30, json.dumps(body).encode(), kind="application/json")
     (trace,) = told.finish()
     (call,) = trace.calls
-    assert (call.usage.prompt, call.usage.completion, call.stop, call.first_s) == (50, 12, "tool_use", 0.03)
+    assert (call.usage.prompt, call.usage.completion, call.stop, call.end_s) == (50, 12, "tool_use", 0.03)
+    assert call.first_s is None, "nobody knows when its first token came"
     assert [c.id for c in trace.messages[call.output].tool_calls] == ["t9"]
 
 

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import socket
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from .conftest import Heard
 
 STREAM = (
     b'data: {"choices":[{"index":0,"delta":{"content":"Hel"},"finish_reason":null}]}\n\n',
@@ -251,3 +255,48 @@ async def test_the_wait_for_permission_to_send_a_body_is_ended(proxy: Callable[.
         assert (await asyncio.wait_for(reader.readuntil(b"{}"), 5)).startswith(b"HTTP/1.1 200 OK")
         writer.close()
     assert b"Expect" not in script.requests[0][0]
+
+
+def ends(heard: Any) -> list[tuple[str, str]]:
+    return [(exchange.failure, how) for exchange, how, _ in heard.closed_]
+
+
+@pytest.mark.parametrize(
+    ("sends", "reset", "failure"),
+    [
+        (b"", True, "connection_reset"),
+        (b"", False, "server_disconnected"),
+        (HEAD + b"5\r\nhel", True, "connection_reset"),
+        (HEAD + b"5\r\nhel", False, "connection_closed"),
+        (b"no HTTP at all\r\n\r\n", False, "malformed_http"),
+    ],
+)
+async def test_a_connection_that_fails_has_the_name_that_the_client_gives_it(
+    sends: bytes, reset: bool, failure: str, proxy: Callable[..., Any]
+) -> None:
+    async def break_off(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(sends)
+        await writer.drain()
+        if reset:
+            unread = struct.pack("ii", 1, 0)
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, unread)
+
+    async with proxy(break_off) as (_, port, heard):
+        assert (await talk(port, post("/v1/messages", {}))).endswith(sends)
+    assert ends(heard) == [(failure, "upstream_gone")]
+
+
+async def test_a_port_where_nobody_listens_is_named_so() -> None:
+    from windtunnel.agents.client import parse_target
+    from windtunnel.agents.recorder.proxy import Proxy
+
+    heard = Heard()
+    unused = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+    port = unused.sockets[0].getsockname()[1]
+    unused.close()
+    alone = Proxy(parse_target(f"http://127.0.0.1:{port}"), heard)
+    await alone.start(0)
+    await talk(alone.port, post("/v1/messages", {}))
+    await alone.close()
+    assert ends(heard) == [("connect_refused", "no_upstream")]

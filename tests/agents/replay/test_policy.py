@@ -1,6 +1,15 @@
 import pytest
 
-from windtunnel.agents.policy import Dial, Policy, UsualTimes, parse_dial, replayed_gap, replayed_wait, usual_times
+from windtunnel.agents.policy import (
+    Dial,
+    Policy,
+    Replayed,
+    UsualTimes,
+    parse_dial,
+    replayed_gap,
+    replayed_wait,
+    usual_times,
+)
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import ToolRun, Trace, Wait
 
@@ -63,7 +72,61 @@ def test_parallel_tools_last_as_long_as_the_slowest_of_them():
     policy = Policy(pace="recorded", per_tool={"Bash": Dial("none")})
     wait = Wait(0, "tool", 40.0, ("Bash", "Read"))
     assert replayed_wait(policy, wait, UsualTimes()).seconds == 40.0
-    assert replayed_wait(policy, wait, UsualTimes(), {"Bash": 40.0, "Read": 0.5}).seconds == 0.5
+    assert replayed_wait(policy, wait, UsualTimes(), runs(("Bash", 1, 41), ("Read", 1, 1.5))).seconds == 0.5
+
+
+def runs(*of):
+    return [ToolRun(0, str(at), name, start, end) for at, (name, start, end) in enumerate(of)]
+
+
+ONE_AFTER_THE_OTHER = runs(("Bash", 1, 6), ("Bash", 6, 11))
+MIXED = runs(("Bash", 1, 9), ("Read", 9, 11))
+STAGGERED = runs(("Bash", 1, 6), ("Read", 2, 11))
+TOUCHING = runs(("Bash", 1, 6.01), ("Read", 6, 11))
+APART = runs(("Bash", 1, 5), ("Read", 35, 39))
+
+
+@pytest.mark.parametrize(
+    ("before", "dial", "seconds"),
+    [
+        (ONE_AFTER_THE_OTHER, "x2", 20.0),
+        (ONE_AFTER_THE_OTHER, "x1", 10.0),
+        (ONE_AFTER_THE_OTHER, "recorded", 10.0),
+        (ONE_AFTER_THE_OTHER, "<=2", 4.0),
+        (ONE_AFTER_THE_OTHER, "none", 0.0),
+        (MIXED, "recorded", 10.0),
+        (MIXED, "x2", 18.0),
+        (MIXED, "none", 2.0),
+        (STAGGERED, "x1", 10.0),
+        (STAGGERED, "none", 9.0),
+        (STAGGERED, "x3", 15.0),
+        (TOUCHING, "x1", 10.0),
+        (TOUCHING, "x2", 15.01),
+        (APART, "x1", 10.0),  # idle between them: the wait's 10 s are of both alike
+        (APART, "none", 5.0),
+    ],
+)
+def test_tools_that_ran_one_after_the_other_still_do_under_a_dial_of_one_of_them(before, dial, seconds):
+    policy = Policy(pace="recorded", per_tool={"Bash": parse_dial(dial)})
+    wait = Wait(0, "tool", 10.0, tuple(dict.fromkeys(run.name for run in before)))
+    found = replayed_wait(policy, wait, UsualTimes(), before).seconds
+    if dial in ("x1", "recorded"):
+        assert found == seconds
+    assert found == pytest.approx(seconds)
+
+
+def test_the_pace_caps_all_that_no_dial_decides_about_together():
+    policy = Policy(per_tool={"Bash": Dial("recorded")})
+    wait = Wait(0, "tool", 28.0, ("Bash", "Read"))
+    before = runs(("Bash", 0, 1), ("Read", 1, 10), ("Read", 10, 19), ("Read", 19, 28))
+    assert replayed_wait(policy, wait, UsualTimes(), before).seconds == 11.0
+
+
+def test_a_wait_of_unknown_length_is_made_of_its_tools_usual_times():
+    usual = UsualTimes({"Bash": 4.0, "Read": 1.0})
+    for dial, seconds in (("none", 1.0), ("x1", 4.0), ("x2", 8.0)):
+        policy = Policy(per_tool={"Bash": parse_dial(dial)})
+        assert replayed_wait(policy, Wait(0, "tool", None, ("Bash", "Read")), usual) == Replayed(seconds, filled=True)
 
 
 def test_unknown_waits_get_the_tools_usual_time_and_are_marked():

@@ -182,8 +182,9 @@ def test_batch_defaults_follow_the_memory() -> None:
 def test_products_are_computed_in_the_format_that_the_gpu_has() -> None:
     h200, b200, a100 = facts.gpu("h200"), facts.gpu("b200"), facts.gpu("a100")
     assert (h200.tflops(16, 16, 0.45), h200.tflops(8, 8, 0.45), b200.tflops(4.5, 4, 0.45)) == (989, 1978, 9000)
-    # Four-bit weights with 16-bit activations: as they are on a GPU that reads the format, unpacked elsewhere.
-    assert b200.tflops(4.25, 16, 0.45) == 2250
+    # Narrow weights with 16-bit activations are unpacked everywhere: no unit multiplies two formats.
+    assert b200.tflops(4.25, 16, 0.45) == pytest.approx(2250 * 0.45)
+    assert h200.tflops(8, 16, 0.45) == pytest.approx(989 * 0.45)
     assert h200.tflops(4.25, 16, 0.45) == pytest.approx(989 * 0.45)
     # NVFP4 without FP4 and FP8 without FP8 are unpacked too, to 16 bit.
     assert h200.tflops(4.5, 4, 0.45) == pytest.approx(989 * 0.45)
@@ -203,7 +204,7 @@ def test_rows_hold_the_published_figures() -> None:
         "h100": (80, 3.35, 989, 1978, None, 700),
         "h200": (141, 4.8, 989, 1978, None, 700),
         "b200": (180, 7.7, 2250, 4500, 9000, 1000),
-        "b300": (275, 7.75, 2250, 4500, 14000, 1100),
+        "b300": (275_040 / 1024, 7.75, 2250, 4500, 14000, 1100),
         "gb300": (284_208 / 1024, 8.0, 2500, 5000, 15000, 1400),
         "gb300-desk": (252, 7.1, 2500, 5000, 15000, 1300),
         "l40s": (48, 0.864, 181, 362, None, 350),

@@ -174,7 +174,8 @@ def test_a_smaller_kv_dtype_is_lossy_and_a_larger_batch_is_not():
 
 
 @pytest.mark.parametrize(
-    "lever", [lever for kind, found in LEVERS["vllm"].items() for lever in found if kind != "client"]
+    "lever",
+    [lever for kind, found in LEVERS["vllm"].items() for lever in found if kind not in ("client", "prefix_cache")],
 )
 def test_the_flags_for_vllm_are_such_that_its_parser_takes(lever):
     words = shlex.split(lever.text.removeprefix("a higher "))
@@ -182,3 +183,37 @@ def test_the_flags_for_vllm_are_such_that_its_parser_takes(lever):
     words += [value] if len(words) == 1 else []
     plain, turned = flags.parse(["--gpu", "h200"]), flags.parse(["--gpu", "h200", *words])
     assert plain != turned
+
+
+def test_the_flag_that_switches_the_prefix_cache_on_is_taken_too():
+    (lever,) = LEVERS["vllm"]["prefix_cache"]
+    off, on, plain = (
+        flags.parse(["--gpu", "h200", *more]) for more in (["--no-enable-prefix-caching"], [lever.text], [])
+    )
+    assert on == plain != off
+
+
+OFF = {"prefix_caching": False}
+ON = {"prefix_caching": True}
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "command", "settings", "text"),
+    [
+        ("vllm", "prefix_cache", "vllm serve m --no-enable-prefix-caching", OFF, "--enable-prefix-caching"),
+        ("vllm", "prefix_cache", None, {}, "--enable-prefix-caching"),
+        ("vllm", "prefix_cache", "vllm serve m", ON, None),
+        ("vllm", "prefill_compute", "vllm serve m --no-enable-prefix-caching", {}, "--enable-prefix-caching"),
+        ("vllm", "prefill_compute", None, OFF, "--enable-prefix-caching"),
+        ("windtunnel-emulator", "prefill_budget", None, OFF, "--enable-prefix-caching"),
+        ("vllm", "prefill_compute", None, ON, "--tensor-parallel-size 2"),
+        ("vllm", "decode", None, {"prefix_caching": False, "speculative_config.method": "mtp"}, "--quantization fp8"),
+        ("sglang", "prefill_compute", "x --disable-radix-cache", {}, "its command without --disable-radix-cache"),
+        ("tensorrt-llm", "prefix_cache", None, OFF, "kv_cache_config: {enable_block_reuse: true} in its YAML"),
+        ("llama.cpp", "prefill_compute", "llama-server --no-cache-prompt", ON, "its command without --no-cache-prompt"),
+        ("openai", "prefix_cache", None, OFF, None),
+    ],
+)
+def test_a_prefix_cache_that_is_off_is_switched_on_first(engine, kind, command, settings, text):
+    found = best(engine, kind, command, settings)
+    assert (None if found is None else found.text) == text

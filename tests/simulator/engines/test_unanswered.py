@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import re
 
 import aiohttp
 import pytest
@@ -150,3 +151,17 @@ async def test_an_answer_that_may_go_on_is_waited_for(monkeypatch, answer):
     async with serving(OK + b"Content-Length: 1000\r\n\r\n" + answer, b"") as (session, url):
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(fetch(session, url), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        (None, "the server wants an API key: pass it as --api-key"),
+        ({"Authorization": "Bearer k"}, "the server refused the API key (HTTP 401): pass the right one as --api-key"),
+    ],
+)
+async def test_a_wrong_key_is_told_from_none(headers, said):
+    answer = b"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+    async with serving(answer) as (_, url), base.open_session(headers) as session:
+        with pytest.raises(EngineError, match=re.escape(said)):
+            await base.list_models(session, url.removesuffix("/v1/x"))

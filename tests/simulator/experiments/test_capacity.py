@@ -26,7 +26,7 @@ from windtunnel.simulator.run.config import RunConfig, Warmup
 from windtunnel.traces.errors import EngineError, UsageError
 from windtunnel.traces.sources import load
 
-WORKLOAD = ("--shape", "6000x80", "--duration", "20", "--ramp", "1", "--pace", "none", "--no-text")
+WORKLOAD = ("--shape", "6000x80", "--duration", "60", "--ramp", "1", "--pace", "none", "--no-text")
 ENGINE = "emulator --gpu L40S --model llama-3.1-8b --max-model-len 8192 --num-gpu-blocks-override 1600"
 MOST = 8
 
@@ -81,6 +81,16 @@ def test_the_sentence():
         "18 busy agents (17 with every seed, 19 with at least one; for people at the recorded pace: --pace recorded) "
         "at ttft_s.p90<3; "
         "next limit KV capacity; try --kv-cache-dtype fp8."
+    )
+
+
+def test_where_not_even_one_meets_it_the_lever_is_named_too():
+    known = cap.Capacity(
+        agents=0, low=0, high=0, limit="a prefix cache without a hit", lever="--enable-prefix-caching", points=[],
+        slo="ttft_s.p90<3", capped=False, pace="busy", emulated=False, evidence=None, notes=(), runs="r",
+    )  # fmt: skip
+    assert cap.sentence(known) == (
+        "Not even one agent meets ttft_s.p90<3. Limit: a prefix cache without a hit; try --enable-prefix-caching."
     )
 
 

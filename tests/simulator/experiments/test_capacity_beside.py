@@ -24,7 +24,7 @@ WORKLOAD = [
     "--shape",
     "1000x150",
     "--duration",
-    "8",
+    "60",
     "--warmup",
     "1",
     "--ramp",
@@ -40,7 +40,7 @@ FILE = f"""
 name = "room"
 [workload]
 shape = "1000x150"
-duration = "8s"
+duration = "60s"
 warmup = "1"
 ramp = 0
 pace = "none"

@@ -33,7 +33,7 @@ AROUND = 1
 @pytest.mark.parametrize("gpu", ENGINES)
 def test_the_search_finds_the_number_that_trying_every_number_finds(tmp_path: Path, gpu: str, slo: str) -> None:
     seeds = 3 if FULL else 1
-    config = config_of([*WORKLOAD, "--duration", "20" if FULL else "8", "--slo", slo])
+    config = config_of([*WORKLOAD, "--duration", "60" if FULL else "40", "--slo", slo])
     loaded = load(config.traces)
     step = Step(name="engine", command=ENGINES[gpu])
 

@@ -99,10 +99,11 @@ def test_an_agent_owns_the_terminal_and_its_exit_code_is_ours(server: str, tmp_p
     out = tmp_path / "rec"
     result = record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent)
     assert result.returncode == 7
-    said, mine = result.stderr.splitlines()
+    said, mine, last = result.stderr.splitlines()
     assert said.startswith(f"recording {server} at http://127.0.0.1:")
     assert f"windtunnel view {out}" in said
     assert mine == "to stderr"
+    assert last == f"recorded 1 call of 1 session in {out}"
     # the client sees no usage, the server was asked for it
     assert "usage" not in result.stdout
     assert result.stdout.rstrip().endswith("data: [DONE]")
@@ -124,7 +125,7 @@ def test_a_server_that_does_not_say_what_it_is_stops_no_recording(
     )
     result = record("--upstream", server, "--out", str(out), "--", sys.executable, "-c", agent)
     assert result.returncode == 0
-    assert int(result.stderr.splitlines()[-1]) >= 2
+    assert int(result.stderr.splitlines()[-2]) >= 2
     summary = RunFolder.open(out).summary()
     assert summary is not None
     assert (summary.status, summary.calls) == ("completed", 1)

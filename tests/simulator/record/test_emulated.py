@@ -42,6 +42,7 @@ class Emulating(Upstream):
     unready = 0
     """How many questions it hangs up on."""
     pages: dict[str, Any]
+    posts: list[str]
 
     def do_GET(self) -> None:
         if self.unready > 0:
@@ -52,6 +53,7 @@ class Emulating(Upstream):
         self.send(page if isinstance(page, bytes) else json.dumps(page or {}).encode(), 404 if page is None else 200)
 
     def do_POST(self) -> None:
+        self.posts.append(self.path)
         self.rfile.read(int(self.headers["Content-Length"]))
         events = [
             {"choices": [{"index": 0, "delta": {"content": "An"}, "finish_reason": None}]},
@@ -65,7 +67,7 @@ class Emulating(Upstream):
 
 @pytest.fixture
 def server() -> Iterator[str]:
-    Emulating.unready = 0
+    Emulating.unready, Emulating.posts = 0, []
     version = {"version": "0.32.0+windtunnel"}
     Emulating.pages = {"/version": version, "/metrics": PAGE, "/server_info": {"emulator": TOLD}}
     with serving(Emulating) as url:
@@ -126,3 +128,27 @@ def test_a_server_that_said_what_it_is_only_at_the_end_is_labelled_all_the_same(
     assert Emulating.unready == 0
     assert folder.run["engine"]["emulation"] == TOLD
     assert notes(folder) == (f"EMULATED, nothing of this is measured: {LABEL}",)
+
+
+def test_what_the_engine_says_of_its_cache_is_written_and_nothing_is_generated_for_it(
+    server: str, tmp_path: Path
+) -> None:
+    Emulating.pages |= {
+        "/v1/models": {"data": [{"id": "big", "max_model_len": 4096}]},
+        "/server_info": {
+            "emulator": TOLD,
+            "vllm_config": {"cache_config": {"block_size": 32, "num_gpu_blocks": 100, "enable_prefix_caching": True}},
+        },
+    }
+    engine = recorded(server, tmp_path / "rec").run["engine"]
+    assert {key: engine[key] for key in ("name", "model", "emulation", "block_size", "kv_tokens", "models")} == {
+        "name": "windtunnel-emulator",
+        "model": "m",
+        "emulation": TOLD,
+        "block_size": 32,
+        "kv_tokens": 3200,
+        "models": ["big"],
+    }
+    assert engine["resolved"]["cache_config.block_size"] == 32
+    assert "capabilities" not in engine, "nothing was tried"
+    assert Emulating.posts == ["/v1/chat/completions"], "the agent's own"

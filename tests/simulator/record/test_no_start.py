@@ -89,3 +89,17 @@ def test_the_last_line_says_what_failed() -> None:
     assert told(Done(2, 3, 1, 1), "rec") == (
         "recorded 3 calls of 2 sessions in rec, 1 of them aborted; 1 further call failed"
     )
+
+
+def test_the_last_line_says_why_and_that_nothing_was_kept() -> None:
+    why = "http_400: too long"
+    assert told(Done(1, 1, 3, 0, why, 2), "rec") == (
+        "recorded 1 call of 1 session in rec; 3 further calls failed (2 of them http_400: too long)"
+    )
+    assert told(Done(0, 0, 3, 0, why, 3), "rec") == (
+        "recorded no session in rec: all 3 calls failed (http_400: too long)"
+    )
+    assert told(Done(0, 0, 1, 0, why, 1), "rec") == (
+        "recorded no session in rec: its only call failed (http_400: too long)"
+    )
+    assert told(Done(0, 0, 0), "rec").startswith("recorded nothing in rec: no call to a model came through the proxy; ")

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
 from windtunnel.agents.events import CallEnd, EngineSample
 from windtunnel.simulator.cli_options import config_of
+from windtunnel.simulator.cli_report import report
 from windtunnel.simulator.experiments.metrics import parse
 from windtunnel.simulator.experiments.outcome import assess
 from windtunnel.simulator.experiments.runs import read
@@ -283,6 +285,19 @@ def test_calls_as_csv_and_json(runs, tmp_path):
     data = json.loads((tmp_path / "c.json").read_text())
     assert [row["request_id"] for row in data] == [row["request_id"] for row in rows]
     assert data[0]["ttft_s"] == pytest.approx(data[0]["t_first_s"] - data[0]["t_intended_s"])
+
+
+def test_calls_and_the_page_are_both_written_where_both_are_asked_for(runs, tmp_path):
+    words = [str(runs["small"]), "--calls", str(tmp_path / "c.csv")]
+    ran = CliRunner().invoke(report, [*words, "-o", str(tmp_path / "page.html")])
+    assert (ran.exit_code, ran.exception) == (0, None)
+    assert "calls of 1 run" in ran.stdout
+    assert str(tmp_path / "page.html") in ran.stdout
+    assert (tmp_path / "c.csv").stat().st_size
+    assert "<html" in (tmp_path / "page.html").read_text()
+    ran = CliRunner().invoke(report, words)
+    assert ran.stdout.count("\n") == 1
+    assert not (runs["small"] / "report.html").exists()
 
 
 def test_calls_as_parquet(runs, tmp_path):

@@ -75,6 +75,15 @@ def _stored(tmp_path, **changed):
     (tmp_path / "run.json").write_bytes((GOLDEN / "run.json").read_bytes())
 
 
+def test_it_names_the_folder_that_it_was_given(tmp_path):
+    _stored(tmp_path, phase="warmup")
+    run = json.loads((tmp_path / "run.json").read_text())
+    (tmp_path / "run.json").write_text(json.dumps(run | {"run_dir": "."}))
+    result = CliRunner().invoke(cli, ["cost", str(tmp_path), "--gpu-hour", "2"])
+    assert result.stdout == ""
+    assert f"{tmp_path} has no measured window" in str(result.exception)
+
+
 def test_a_run_whose_server_does_not_tell_its_cache(tmp_path):
     _stored(tmp_path, cached_tokens=None)
     told = json.loads(_told(tmp_path, "--json", "--api", "mine=1/0.1/5"))
@@ -124,7 +133,7 @@ def test_prices_are_names_or_three_numbers():
     assert [price.name for price in chosen(("glm-5.2",), known)] == ["glm-5.2"]
     assert chosen(("mine=1/0.3/3",), known) == (Price(name="mine", input=1.0, cached=0.3, output=3.0),)
     assert chosen(("1/-/3",), known)[0].cached is None
-    for wrong in ("1/2", "nobody", "1/2/3/4", "a/b/c", "1.2.3/1/1", ""):
+    for wrong in ("1/2", "nobody", "1/2/3/4", "a/b/c", "1.2.3/1/1", "", "9" * 400 + "/1/2"):
         with pytest.raises(UsageError, match="is no price"):
             chosen((wrong,), known)
 
@@ -151,7 +160,18 @@ def test_what_does_not_go_together(given):
         machine(*given)
 
 
+@pytest.mark.parametrize("number", ["nan", "NaN", "inf", "-inf", "-nan"])
+@pytest.mark.parametrize("flag", ["--gpu-hour", "--buy", "--years", "--watts", "--kwh"])
+def test_what_is_no_number_is_no_price(flag, number):
+    result = CliRunner().invoke(cli, ["cost", str(GOLDEN), flag, number])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"Invalid value for '{flag}'" in result.stderr
+
+
 def _run(name="vllm", command=None, **resolved):
+    """`command` may be the flags that its labels name as not modelled, of an emulator that something else started."""
+    if isinstance(command, list):
+        return {"engine": {"name": name, "resolved": resolved, "emulation": {"ignored_flags": command}}}
     return {"engine": {"name": name, "resolved": resolved}, "config": {"engine": command}}
 
 
@@ -166,7 +186,12 @@ SG = {"server_args.tp_size": 4, "server_args.pp_size": 1, "server_args.dp_size":
         (_run(**{TP: 2}), 2),
         (_run("windtunnel-emulator", **{TP: 1}), 1),
         (_run(**{TP: 4, PP: 2, DP: 3, "parallel_config.prefill_context_parallel_size": 1}), 24),
-        (_run("windtunnel-emulator", "emulator --gpu H200 -tp 2 -pp 2", **{TP: 2}), 2),  # it has no pipeline
+        (_run("windtunnel-emulator", "emulator --gpu H200 -tp 2 -pp 2", **{TP: 2}), 4),
+        (_run("windtunnel-emulator", "emulator --gpu H200 -pcp 2", **{TP: 1}), 2),
+        (
+            _run("windtunnel-emulator", ["--pipeline-parallel-size 2", "--prefill-context-parallel-size 3"], **{TP: 1}),
+            6,
+        ),
         (_run("sglang", **SG), 8),
         (_run("sglang", **SG, **{"server_args.enable_dp_attention": True}), 4),
         (_run("tensorrt-llm", **{"parallel_config.tp_size": "2", "parallel_config.pp_size": "2"}), 4),
@@ -205,6 +230,19 @@ def test_the_price_is_of_one_gpu_and_the_run_had_two(tmp_path):
     told = json.loads(_told(folder, "--json", "--gpus", "8"))
     assert (told["gpus"], told["gpus_from"], told["machine"]) == (8, "given", 16)
     assert "8 GPUs at $2.00: $16.00 an hour" in _told(folder, "--gpus", "8")
+
+
+def test_an_emulators_pipeline_is_priced_and_said_to_be_left_out_of_its_times(tmp_path):
+    labels = {"emulated": True, "ignored_flags": ["--pipeline-parallel-size 2"]}
+    folder = _on(tmp_path, name="windtunnel-emulator", resolved={TP: 1}, emulated=True, emulation=labels)
+    told = json.loads(_told(folder, "--json"))
+    assert (told["gpus"], told["gpus_from"], told["machine"]) == (2, "engine", 4)
+    assert told["gpus_not_modelled"] == ["--pipeline-parallel-size 2"]
+    text = " ".join(_told(folder).split())
+    assert "2 GPUs at $2.00: $4.00 an hour" in text
+    assert "; --pipeline-parallel-size 2 is in the price and not in the emulator's times" in text
+    told = json.loads(_told(folder, "--json", "--gpus", "1"))
+    assert (told["gpus"], told["gpus_not_modelled"]) == (1, [])
 
 
 def test_where_the_engine_does_not_tell_its_gpus_one_is_assumed_and_said(tmp_path):

@@ -152,3 +152,12 @@ def test_hours_cost_no_more_than_what_is_kept(monkeypatch: pytest.MonkeyPatch):
     long_ago = drawn(lane, 0, 300, 90, 30_000)
     assert set(long_ago) <= {"d", "t"}, "nothing of the past is blank"
     assert long_ago.count("d") > 80
+
+
+def test_a_recorded_session_is_drawn_as_far_as_it_is_known_to_have_gone_on():
+    lane = Lane()
+    asks = WaitStart(t=ns(2), agent=0, session="a", thread=0, call=1, cause="tool", seconds=None)
+    done = SessionEnd(t=ns(9), agent=0, session="a", status="completed", known_t=ns(2))
+    for event in (begin(0), started(0), ended(2, 0, 1), asks, done):
+        lane.apply(event)
+    assert drawn(lane, 0, 1, 6, 9) == "pddddd"

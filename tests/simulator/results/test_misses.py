@@ -4,7 +4,8 @@ import pytest
 
 from windtunnel.agents.events import CallEnd, EngineSample, SessionStart
 from windtunnel.simulator.results.bottleneck import LOST
-from windtunnel.simulator.results.misses import CAUSES, OFF_CALLS, SHORT, Live, in_short, provided, read, said
+from windtunnel.simulator.results.miss_words import CAUSES, SHORT, in_short, said
+from windtunnel.simulator.results.misses import OFF_CALLS, Live, provided, read, unit_known
 from windtunnel.traces.breakers import Break
 
 S = 1_000_000_000
@@ -147,6 +148,20 @@ def test_small_differences_are_rounding_and_a_cache_that_is_off_is_said():
     )
     events = [session(), ended(0, 0, 1000, 0, 0), ended(1, 2, 1200, 0, 992)]
     assert read(events, 16, {}).calls[-1].cause == "caching_off"
+
+
+@pytest.mark.parametrize(("missed", "cause"), [(15, "part_of_block"), (127, "part_of_block"), (600, "unknown")])
+def test_of_blocks_of_unknown_size_what_a_usual_one_explains_is_nobodys_fault(missed, cause):
+    run = {"kind": "recording", "engine": {"name": "vllm"}}
+    events = [session(), ended(0, 0, 1000, 100, 100), ended(1, 40, 1200, 1000 - missed, 1000)]
+    assert not unit_known(run)
+    assert read(events, 1, {}, exact=True, unit_known=unit_known(run)).calls[-1].cause == cause
+    live = Live(run)
+    live.call_end(events[1])
+    assert live.call_end(events[2]).cause == cause
+    told = {"kind": "recording", "engine": {"name": "vllm", "block_size": 16}}
+    assert unit_known(told)
+    assert unit_known({"engine": {}}), "a run plans with a unit of 1 then"
 
 
 def test_calls_that_failed_or_did_not_say_are_left_out():

@@ -5,6 +5,7 @@ import pytest
 
 from windtunnel.agents.events import CallEnd, EngineSample, GpuSample, Note, WaitEnd, WaitStart
 from windtunnel.simulator.results.emulation import in_words, of_run
+from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary import summarise
 from windtunnel.simulator.results.summary_model import Distribution, Summary, decode_summary, encode_summary
@@ -206,6 +207,18 @@ def test_failures_are_counted_by_name_once(stream):
     assert "failures" in got.invalid_reasons
 
 
+def test_a_call_that_failed_is_not_counted_again_by_its_session(stream):
+    s = stream(2).phase(0, "steady").phase(10, "draining").end(10, "failed", "engine_gone")
+    a = s.session(0, 4, status="failed", reason="engine_gone")
+    s.call(a, 0, 3, failure="connect_refused", finish=None)
+    s.session(0, 6, agent=1, status="failed", reason="engine_gone")
+    got = summarise(RUN, s.events())
+    assert got.failures == {"connect_refused": 1, "engine_gone": 1}, "the second one had no call to count"
+    fold = Fold(RUN)
+    fold.apply_all(s.events())
+    assert fold.failure_reasons == got.failures
+
+
 def test_engine_figures(busy):
     def sample(t, **counters):
         return EngineSample(t=t * NS, scrape_ms=1.0, **counters)
@@ -254,13 +267,13 @@ def test_service_level(busy):
     slo = summarise(run, busy.events()).slo
     assert slo is not None
     assert [(c.condition, c.met) for c in slo.conditions] == [
-        ("ttft_s.p90<3", True),
+        ("ttft_s.p90<3", False),  # the call that was cut had its first token after 9 s
         ("tpot_s.max<0.8", False),
         ("cache_hit_ratio>0.9", False),
     ]
     assert slo.conditions[2].value == 0.56
-    assert (slo.met, slo.calls_inside, slo.calls_judged, slo.share) == (False, 1, 2, 0.5)
-    assert (slo.sessions_inside, slo.sessions_judged) == (1, 2)
+    assert (slo.met, slo.calls_inside, slo.calls_judged, slo.share) == (False, 1, 3, 1 / 3)
+    assert (slo.sessions_inside, slo.sessions_judged) == (0, 2)
 
 
 def test_a_failed_call_is_outside_the_service_level(stream):
@@ -286,7 +299,8 @@ def test_the_summary_survives_its_file(busy):
     assert decode_summary(data) == got
     assert encode_summary(decode_summary(data)) == data
     keys = list(msgspec.json.decode(data))
-    assert [*keys, "output_tokens_by_progress"] == list(Summary.__struct_fields__)  # that one only without ends
+    # these only where there are messages, and calls without ends
+    assert [*keys, "failure_messages", "output_tokens_by_progress"] == list(Summary.__struct_fields__)
 
 
 def test_a_summary_from_before_there_was_a_p95_is_read(busy):

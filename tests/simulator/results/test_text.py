@@ -6,6 +6,7 @@ import pytest
 from windtunnel.agents.events import ClientSample, EngineSample, GpuSample
 from windtunnel.simulator.results.metrics import METRICS
 from windtunnel.simulator.results.summary import summarise
+from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.results.text import render_summary
 
 NS = 1_000_000_000
@@ -86,9 +87,10 @@ def test_figures_have_units_and_missing_ones_say_so(busy):
     assert "2 started   1 completed   0 failed   1 cut   of 2 traces" in text
     assert "KV use not reported" in text
     assert "lengths from  claude-opus-4" in text
-    assert "ttft_s.p90<3: 2, met" in text
-    assert "tpot_s.p95<0.87: 0.8694, met" in render_summary(
-        summarise(RUN | {"config": {"slo": "tpot_s.p95<0.87"}}, busy.events())
+    whole = " ".join(text.split())
+    assert "ttft_s.p90<3: 2 of those that ended, not met: 7.6 with the 1 without an end" in whole
+    assert "tpot_s.p95<0.86: 0.8694, not met" in render_summary(
+        summarise(RUN | {"config": {"slo": "tpot_s.p95<0.86"}}, busy.events())
     )
     assert "tpot_s.p90<0.05: 0.85, not met" in text
 
@@ -179,6 +181,29 @@ def test_failures_are_listed(stream):
     text = render_summary(summarise({}, s.events()))
     assert "failed (nothing_completed); NOT VALID:" in text
     assert "failures            1  http_500\n" + " " * 23 + "The server answered with HTTP status 500.\n" in text
+
+
+def test_what_the_server_said_stands_below_a_failure(stream):
+    """Most frequent first; messages that differ in numbers only are one."""
+    s = stream().phase(0, "steady").phase(30, "draining").end(30)
+    name = s.session(0, 20)
+    said = ["no tool `x`", "a prompt of 12 tokens is\ntoo long", "no tool `y`", "a prompt of 7 tokens is too long", "z"]
+    for n, detail in enumerate([*said, "b" * 300, None]):
+        s.call(name, n, n + 1, call=n, failure="http_400", detail=detail)
+    summary = summarise({}, s.events())
+    assert list(summary.failure_messages["http_400"].items()) == [
+        ("a prompt of 12 tokens is too long", 2),
+        ("no tool `x`", 1),
+        ("no tool `y`", 1),
+    ]
+    assert render_summary(summary).partition("failures")[2].split("\n\n")[0].splitlines() == [
+        "            7  http_400",
+        " " * 23 + "The server answered with HTTP status 400.",
+        " " * 23 + "- a prompt of 12 tokens is too long (2 times)",
+        " " * 23 + "- no tool `x`",
+        " " * 23 + "- no tool `y`",
+    ]
+    assert "failure_messages" not in encode_summary(summarise({}, stream().phase(0, "steady").end(1).events())).decode()
 
 
 def test_what_a_failure_s_name_means_stands_below_it(busy):

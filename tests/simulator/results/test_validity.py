@@ -325,3 +325,19 @@ def test_a_window_of_less_than_a_second_measures_nothing(stream, seconds, valid)
     if seconds:
         s.call(name, 10, 10 + seconds, agent=0, call=1, chunks=((10.1, 10),), cached_tokens=900, prompt_tokens=1000)
     assert reasons(s) == (() if valid else ("no_steady_state",))
+    got = summarise({}, s.events())
+    rates = got.output_tokens_per_s, got.prompt_tokens_per_s, got.session_equivalents_per_hour, got.in_flight_mean
+    if valid:
+        assert got.window_s == seconds
+        assert None not in rates
+    else:
+        assert (got.window_s, rates) == (0.0, (None,) * 4), "what is no window has no rates"
+        assert "tokens/s" not in render_summary(got)
+
+
+def test_a_short_recording_is_all_that_there_is(stream):
+    s = stream(0).phase(0, "steady")
+    name = s.session(0, 0.6)
+    s.call(name, 0, 0.5, chunks=((0.2, 5), (0.4, 5)), prompt_tokens=100, cached_tokens=0)
+    got = summarise(RECORDING, s.phase(0.6, "done").end(0.6).events())
+    assert (got.window_s, got.output_tokens_per_s, got.invalid_reasons) == (0.6, pytest.approx(10 / 0.6), ())

@@ -194,7 +194,7 @@ def replay(tmp_path: Path) -> Replay:
             driver = Driver(
                 config=config,
                 prepared=[prepare(trace, route, rendering) for trace in traces],
-                options=Options("m", history=config.history),
+                options=Options("m", history=None if config.history == "auto" else config.history),
                 clock=Late(clock, late_s),
                 client=client,
                 writer=writer,

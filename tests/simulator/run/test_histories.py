@@ -67,6 +67,19 @@ def test_generated_ids_go_back_into_the_next_prompt(replay):
     assert [e.reprefilled_tokens for e in run.ends] == [0, 0, 0, 0]
 
 
+def test_recorded_history_holds_for_token_ids_too(replay):
+    generated = replay(chain(calls=4, out=25), sessions=1)
+    run = replay(chain(calls=4, out=25), sessions=1, history="recorded")
+    assert not any(token >= FIRST_ID for prompt in prompts(run) for token in prompt)
+    assert [len(p) for p in prompts(run)] == [len(p) for p in prompts(generated)]
+    assert [e.reprefilled_tokens for e in run.ends] == [0, 25, 25, 25]
+    # The engine cannot have what it generated for the recorded answers.
+    assert all(e.cached_tokens == e.expected_cached_tokens for e in run.ends)
+    assert [a.cached_tokens - b.cached_tokens for a, b in zip(generated.ends[1:], run.ends[1:], strict=True)] == [
+        24
+    ] * 3
+
+
 def test_recorded_history_is_the_same_bytes_every_time_and_is_prefilled_again(replay):
     def run():
         return replay(chain(calls=3, out=25), sessions=1, route="chat", history="recorded")

@@ -49,9 +49,8 @@ def test_a_file_with_turns_asks_for_its_dialect(tmp_path: Path) -> None:
     assert result.traces == ()
     (problem,) = result.problems
     assert problem.line == 3
-    assert "choose --format mooncake-aiperf (new tokens only) or --format mooncake-dynamo (whole prompts)" in str(
-        problem
-    )
+    told = "say it with `windtunnel import FILE --format mooncake-aiperf --out DIR` (new tokens only) or --format "
+    assert f"{told}mooncake-dynamo (whole prompts)" in str(problem)
     assert detect(tmp_path / "m.jsonl") == "mooncake"
     assert import_path(tmp_path).problems == result.problems
 

@@ -1,0 +1,33 @@
+"""What servers said about calls that failed: many messages to the few that are told."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+from windtunnel.agents.events import CallEnd
+
+MOST = 3
+"""Messages told of one failure."""
+LONGEST = 200
+"""Characters of one."""
+_NUMBER = re.compile(r"\d+")
+
+
+def in_short(text: str) -> str:
+    """One line, cut where it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+
+
+def messages(calls: Iterable[CallEnd]) -> dict[str, dict[str, int]]:
+    """By failure, what was said and how often, most frequent first. Those that differ in numbers only count as one."""
+    times: dict[str, Counter[str]] = {}
+    words: dict[str, str] = {}
+    for call in calls:
+        if call.failure is None or call.cut or not call.detail:
+            continue
+        said = in_short(call.detail)
+        alike = _NUMBER.sub("0", said)
+        words.setdefault(alike, said)
+        times.setdefault(call.failure, Counter())[alike] += 1
+    return {name: {words[key]: n for key, n in found.most_common(MOST)} for name, found in times.items()}
