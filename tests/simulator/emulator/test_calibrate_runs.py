@@ -31,8 +31,8 @@ request_ms = 30.0
 """
 
 
-def ran(folder: Path, gpu: str, calls: int = 40) -> Path:
-    flags = ["--virtual", "--shape", "900x30", "--agents", "3", "--calls", str(calls), "--no-text", "--engine"]
+def ran(folder: Path, gpu: str, shape: str = "900x30", agents: int = 3) -> Path:
+    flags = ["--virtual", "--shape", shape, "--agents", str(agents), "--calls", "40", "--no-text", "--engine"]
     config = config_of([*flags, f"emulator --gpu {gpu} --model llama-3.1-8b --max-model-len 8192"])
     virtual_run(config, load(config.traces), folder)
     return folder
@@ -47,14 +47,15 @@ def test_an_emulated_run_is_what_its_own_constants_give(tmp_path: Path) -> None:
 def test_constants_of_an_own_gpu_come_back_in_a_profile_that_is_taken(tmp_path: Path) -> None:
     gpu, out = tmp_path / "gpu.toml", tmp_path / "p.toml"
     gpu.write_text(GPU + REACHED)
-    run = ran(tmp_path / "run", str(gpu))
+    loads = (("100x40", 1), ("900x30", 6), ("4000x30", 2))
+    runs = [ran(tmp_path / shape, str(gpu), shape, agents) for shape, agents in loads]
     with pytest.raises(UsageError, match="GPU My GPU is not in the table of GPUs: give a file"):
-        calibrate_command([run], out, gpu=None, model=None)
-    assert calibrate_command([run], out, gpu=str(gpu), model=None) == 0
+        calibrate_command(runs, out, gpu=None, model=None)
+    assert calibrate_command(runs, out, gpu=str(gpu), model=None) == 0
     fitted = profile.load(out)
-    assert (fitted.gpu, fitted.source[0].run) == ("My GPU", "run (emulated)")
-    # prompts of one length do not tell a request's fixed time from its prompt's: from 15, most of the way
-    assert fitted.reached.request_ms == pytest.approx(30, rel=0.15)
+    assert (fitted.gpu, fitted.source[0].run) == ("My GPU", "100x40 (emulated)")
+    # From 15. Prompts of one length would not tell a request's fixed time from its prompt's.
+    assert fitted.reached.request_ms == pytest.approx(30, rel=0.03)
     assert fitted.reached.hw == pytest.approx(0.6, rel=0.05)
     assert parse(["--gpu", str(gpu), "--profile", str(out)]).reached == fitted.reached
     for flags, why in (([], "give the GPU's file with --gpu"), (["--gpu", "h200"], "cannot be used with --gpu h200")):
