@@ -263,16 +263,12 @@ class StreamClient:
         try:
             async with asyncio.timeout(self._timeouts.connect_s):
                 return await self._dial(lambda: Connection(self._now))
-        except TimeoutError:
-            failure, detail = Failure.CONNECT_TIMEOUT, f"no connection within {self._timeouts.connect_s:g} s"
-        except ConnectionRefusedError as error:
-            failure, detail = Failure.CONNECT_REFUSED, str(error)
-        except socket.gaierror as error:
-            failure, detail = Failure.UNKNOWN_HOST, f"{self.target.host}: {error.strerror}"
-        except ssl.SSLError as error:
-            failure, detail = Failure.TLS_FAILED, str(error)
         except OSError as error:
-            failure, detail = Failure.CONNECT_FAILED, str(error)
+            failure, detail = unconnected(error), str(error)
+            if failure == Failure.CONNECT_TIMEOUT:
+                detail = f"no connection within {self._timeouts.connect_s:g} s"
+            elif failure == Failure.UNKNOWN_HOST:
+                detail = f"{self.target.host}: {error.strerror}"
         raw.failure, raw.detail, raw.t_end = failure.value, shorten(detail), self._now()
         return None
 
@@ -330,6 +326,17 @@ class StreamClient:
         if self._tls is None:
             self._tls = ssl.create_default_context()
         return self._tls
+
+
+def unconnected(error: OSError) -> Failure:
+    """Why no connection came about."""
+    if isinstance(error, TimeoutError):
+        return Failure.CONNECT_TIMEOUT
+    if isinstance(error, ConnectionRefusedError):
+        return Failure.CONNECT_REFUSED
+    if isinstance(error, socket.gaierror):
+        return Failure.UNKNOWN_HOST
+    return Failure.TLS_FAILED if isinstance(error, ssl.SSLError) else Failure.CONNECT_FAILED
 
 
 def asked_for(parts: Sequence[bytes]) -> int | None:

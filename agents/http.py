@@ -186,10 +186,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._t = t = self._now()
         # The parser counts nothing from chunk to chunk, so that it does not miss those that come whole.
-        if self._between and (raw := self._raw) is not None and whole_chunks(data, t, raw.pieces):
-            if len(data) >= _LARGE_READ:
-                self._give_way()
-            return
+        if not (self._between and (raw := self._raw) is not None and whole_chunks(data, t, raw.pieces)):
+            self._parse(data)
+        if len(data) >= _LARGE_READ:
+            self._give_way()
+
+    def _parse(self, data: bytes) -> None:
         self._between = False
         try:
             self._parser.feed_data(data)
@@ -200,8 +202,6 @@ class Connection(asyncio.Protocol):
         except HttpParserError as error:
             self._fail(Failure.MALFORMED_HTTP, str(error))
         self._between = self._between and data.endswith(b"\r\n")  # else a part of the next header has come, too
-        if len(data) >= _LARGE_READ:
-            self._give_way()
 
     def _give_way(self) -> None:
         """Read on in the next turn of the loop."""
@@ -386,7 +386,7 @@ def message_of(said: object) -> str | None:
     return None
 
 
-def shorten(text: str) -> str:
-    """One line of at most 300 characters."""
+def shorten(text: str, most: int = _DETAIL_CHARS) -> str:
+    """One line of at most so many characters."""
     line = " ".join(text.split())
-    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
+    return line if len(line) <= most else line[: most - 1] + "…"

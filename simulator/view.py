@@ -12,7 +12,6 @@ from windtunnel.agents.events import Event, Phase, RunEnd
 from windtunnel.simulator.experiments.kept import read_outcome
 from windtunnel.simulator.results.damage import in_words, judged
 from windtunnel.simulator.results.eventless import doubted, with_events, without_events
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.first_look import is_long
 from windtunnel.simulator.results.lines import COARSE
 from windtunnel.simulator.results.liveness import state
@@ -20,6 +19,7 @@ from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.simulator.run.viewer import PlainProgress, say
 from windtunnel.traces.errors import UsageError
 from windtunnel.traces.model import Problem

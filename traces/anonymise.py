@@ -42,8 +42,6 @@ from windtunnel.traces.toolsets import cut
 
 KEY_BYTES = 32
 _NOTE = "anonymised, key "
-_EMULATED = f"{EMULATED}, nothing of this is measured"
-"""Of such a note: what it says further of the engine is somebody's own."""
 
 
 def key_id(key: bytes) -> str:
@@ -123,7 +121,7 @@ class _Anonymiser:
             started_at=header.started_at,
             shape_only=True,
             synthetic=header.synthetic,
-            notes=(_NOTE + self._secret.hex("key", "id", 4), *((_EMULATED,) if header.emulated else ())),
+            notes=(_NOTE + self._secret.hex("key", "id", 4), *((EMULATED,) if header.emulated else ())),
         )
 
     def _block(self, block: Block) -> Block:

@@ -44,7 +44,7 @@ def digest_of(*parts: str) -> str:
     return h.hexdigest()
 
 
-EMULATED = "EMULATED"
+EMULATED = "EMULATED, nothing of this is measured"
 
 
 class Header(Struct, frozen=True, omit_defaults=True, tag="trace"):

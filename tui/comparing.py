@@ -22,8 +22,8 @@ from windtunnel.simulator.experiments.runs import Measured, Reading, differences
 from windtunnel.simulator.experiments.step_runs import LIVE, OTHER_WORK, StepRuns
 from windtunnel.simulator.experiments.table import NO_BLOCK, blocks, emulated
 from windtunnel.simulator.results.curves import Curves, curves, outlined
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.store import EVENTS_FILE, SUMMARY_FILE, RunFolder
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.traces.errors import UsageError
 
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789#@"

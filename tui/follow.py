@@ -13,7 +13,6 @@ import msgspec
 from windtunnel.agents.events import CallEnd, Event
 from windtunnel.simulator.results.damage import DAMAGED, in_words, lost
 from windtunnel.simulator.results.eventless import with_events, without_events
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.first_look import first_look, is_long
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_long import LongFold
@@ -23,6 +22,7 @@ from windtunnel.simulator.results.liveness import last_written, state
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.summary_model import Summary
 from windtunnel.simulator.results.validity import in_words as reason_in_words
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.traces.errors import UsageError
 from windtunnel.tui.history import Histories
 from windtunnel.tui.playing import REPLAY, Playing

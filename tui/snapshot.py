@@ -8,13 +8,12 @@ from msgspec.structs import replace
 from windtunnel.agents.events import CallStart, Event, WaitStart
 from windtunnel.simulator.results.cautions import left_out
 from windtunnel.simulator.results.emulation import Emulation, bar_of, missed, of_run
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_trust import is_measured
 from windtunnel.simulator.results.summary_model import Distribution, Summary, comparable
 from windtunnel.simulator.results.text import offloads
 from windtunnel.simulator.results.untold import Untold
-from windtunnel.simulator.results.validity import in_words
+from windtunnel.simulator.results.validity import in_words, is_recording
 from windtunnel.traces.outlet import shown
 from windtunnel.tui.figures import clock, seconds, tenths, whole
 from windtunnel.tui.history import history_of

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from windtunnel.simulator.results.breakdown import break_down
 from windtunnel.simulator.results.call_lines import CallLine, Waited
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.fold_rows import Activity, Agent, PastSession
 from windtunnel.simulator.results.lanes import MS
@@ -17,6 +16,7 @@ from windtunnel.simulator.results.miss_words import in_short, said
 from windtunnel.simulator.results.misses import CallCache, diverged, settings
 from windtunnel.simulator.results.slowdown import Work
 from windtunnel.simulator.results.store import TEXT_FILE, RunFolder
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.traces.breakers import Break
 from windtunnel.traces.culprits import CULPRITS
 from windtunnel.traces.model import Trace

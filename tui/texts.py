@@ -7,9 +7,9 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.files import open_regular
 from windtunnel.simulator.results.store import TRACES, RunFolder, TextLine
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.traces.breakers import Break, find
 from windtunnel.traces.model import Trace
 

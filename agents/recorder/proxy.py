@@ -7,7 +7,6 @@ append; what the bytes mean is worked out by whoever listens.
 """
 
 import asyncio
-import socket
 import ssl
 from collections import deque
 from time import perf_counter_ns
@@ -16,7 +15,7 @@ from typing import cast
 import msgspec
 from httptools import HttpParserCallbackError, HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from windtunnel.agents.client import Target
+from windtunnel.agents.client import Target, unconnected
 from windtunnel.agents.failures import Failure
 from windtunnel.agents.recorder.back import Back
 from windtunnel.agents.recorder.exchange import Exchange, Listener, Shared
@@ -78,7 +77,7 @@ class Front(asyncio.Protocol):
                 server_hostname=target.host if self._tls else None,
             )
         except OSError as error:
-            self._refusal, self._refused_as = str(error), _unconnected(error)
+            self._refusal, self._refused_as = str(error), unconnected(error)
             if self._active is not None:
                 self._refuse(self._active)
             return
@@ -299,17 +298,6 @@ class Front(asyncio.Protocol):
             self._transport.close()
         elif self._back is not None:
             self._back.abort()
-
-
-def _unconnected(error: OSError) -> Failure:
-    """As the client of a run names it."""
-    if isinstance(error, ConnectionRefusedError):
-        return Failure.CONNECT_REFUSED
-    if isinstance(error, TimeoutError):
-        return Failure.CONNECT_TIMEOUT
-    if isinstance(error, socket.gaierror):
-        return Failure.UNKNOWN_HOST
-    return Failure.TLS_FAILED if isinstance(error, ssl.SSLError) else Failure.CONNECT_FAILED
 
 
 class Proxy:

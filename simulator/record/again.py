@@ -4,9 +4,9 @@ import contextlib
 import time
 from pathlib import Path
 
-from windtunnel.simulator.results.facts import RECORDING
 from windtunnel.simulator.results.liveness import state
 from windtunnel.simulator.results.store import EVENTS_FILE, RUN_FILE, SUMMARY_FILE, TEXT_FILE, TRACES, RunFolder
+from windtunnel.simulator.results.validity import RECORDING
 from windtunnel.traces.errors import UsageError
 
 EARLIER = "earlier"

@@ -19,6 +19,7 @@ import aiohttp
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.failures import Failure
+from windtunnel.agents.http import shorten
 from windtunnel.agents.recorder.recorder import Recorder
 from windtunnel.agents.recorder.redact import Redactor
 from windtunnel.agents.recorder.screen import Wrote
@@ -29,7 +30,7 @@ from windtunnel.simulator.record.again import KIND, set_aside, undo
 from windtunnel.simulator.record.frames import Began, Begin, Broke, Done, End, Refused, ToWriter
 from windtunnel.simulator.results import full_disk
 from windtunnel.simulator.results.emulation import announced
-from windtunnel.simulator.results.said import in_short
+from windtunnel.simulator.results.said import LONGEST
 from windtunnel.simulator.results.store import TRACES, RunWriter, TextLine
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.run.loop import loop_factory
@@ -86,7 +87,7 @@ class _Sink:
             return "", 0
         reason, times = self.reasons.most_common(1)[0]
         said = next((text for text, _ in self._said[reason].most_common(1)), "")
-        return (f"{reason}: {in_short(said)}" if said else reason), times
+        return (f"{reason}: {shorten(said, LONGEST)}" if said else reason), times
 
     def wrote(self, what: Wrote) -> None:
         calls = tuple({"id": i, "name": n, "arguments": a} for i, n, a in what.tool_calls)

@@ -59,23 +59,24 @@ LOST = ("evicted", CAUSES["preempted"])
 """What a part's cause says of tokens that had to make room."""
 MADE_ROOM: tuple[Cause, ...] = ("evicted", "evicted_in_queue", "preempted")
 """The same of a call's."""
+UNFOUND: tuple[Cause, ...] = ("caching_off",)
 
 
 def again(calls: Iterable[CallCache]) -> float:
     """Share of the prompt tokens computed for these calls that had to make room before; 0 where none is known."""
-    lost = computed = 0
-    for call in calls:
-        computed += call.prompt - call.cached
-        lost += call.missed if call.cause in MADE_ROOM else 0
-    return lost / computed if computed else 0.0
+    return _missed_for(MADE_ROOM, calls)
 
 
 def never_found(calls: Iterable[CallCache]) -> float:
     """The same share of tokens that had been sent before, in a run of which no call found anything."""
+    return _missed_for(UNFOUND, calls)
+
+
+def _missed_for(causes: Collection[Cause], calls: Iterable[CallCache]) -> float:
     lost = computed = 0
     for call in calls:
         computed += call.prompt - call.cached
-        lost += call.missed if call.cause == "caching_off" else 0
+        lost += call.missed if call.cause in causes else 0
     return lost / computed if computed else 0.0
 
 

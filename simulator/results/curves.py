@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from windtunnel.simulator.results import calls as of_call
 from windtunnel.simulator.results import figures
 from windtunnel.simulator.results.calls import NS
-from windtunnel.simulator.results.facts import is_recording
 from windtunnel.simulator.results.lines import CHUNKS, COARSE, Outline
 from windtunnel.simulator.results.store import RunFolder
 from windtunnel.simulator.results.tally import Tally
+from windtunnel.simulator.results.validity import is_recording
 
 MOST_STEPS = 4000
 LATENCIES = ("ttft_s", "tpot_s", "e2e_s", "makespan_s")

@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from windtunnel.traces.model import EMULATED
 from windtunnel.traces.outlet import shown
 
 NARROW_CACHE = "reading an 8-bit cache (fitted as slower than one of 16 bit)"
@@ -78,7 +79,7 @@ def announced(emulation: dict[str, Any] | None) -> str:
     """What a run says of an emulated engine before it begins."""
     found = of_run({"engine": {"emulated": True, "emulation": emulation}})
     told = in_words(found) if found is not None else ""
-    return f"EMULATED, nothing of this is measured{': ' if told else ''}{told}"
+    return f"{EMULATED}{': ' if told else ''}{told}"
 
 
 def in_words(emulation: Emulation) -> str:

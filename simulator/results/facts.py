@@ -8,7 +8,6 @@ import numpy as np
 
 from windtunnel.agents.events import EngineSample
 from windtunnel.simulator.results import calls as of_call
-from windtunnel.simulator.results import validity
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.distribution import mean
 from windtunnel.simulator.results.metrics import Value
@@ -22,11 +21,11 @@ from windtunnel.simulator.results.validity import (
     ONLY_IN_WINDOW,
     Facts,
     harmful_throttles,
+    is_recording,
     more_than,
     trends,
 )
 
-RECORDING = validity.RECORDING
 TREND_PARTS = 12
 TREND_MIN_S = 30.0
 """Shorter windows hold too few calls for a trend to be told from noise."""
@@ -87,11 +86,6 @@ def history_of(run: Mapping[str, Any]) -> str | None:
     asked = config.get("history") if isinstance(config, dict) else None
     said = run.get("history") or ("live" if run.get("route") == "tokens" else asked)
     return said if isinstance(said, str) else None
-
-
-def is_recording(run: dict[str, Any]) -> bool:
-    """Whether the folder holds real agents' traffic and not a replay."""
-    return run.get("kind") == RECORDING
 
 
 def _steady(tally: Tally) -> bool:

@@ -38,7 +38,7 @@ from windtunnel.simulator.results.fold_trust import Trust
 from windtunnel.simulator.results.gaps import Gaps
 from windtunnel.simulator.results.misses import Live
 from windtunnel.simulator.results.series import Series
-from windtunnel.simulator.results.validity import RECORDING
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.simulator.results.working_set import WorkingSet
 
 STATES: tuple[AgentState, ...] = ("decode", "prefill", "queue", "tool", "wait", "done", "failed", "cut")
@@ -101,7 +101,7 @@ class Fold:
         self.cache = CacheView(self.series)
         self.held = WorkingSet()
         self.trust = Trust()
-        self._gaps = Gaps() if self.run.get("kind") == RECORDING else None
+        self._gaps = Gaps() if is_recording(self.run) else None
         self.problems = 0  # lines that whoever reads them could not
         self._ended_output = self._ended_prompt = 0
         self._speed: deque[tuple[int, int, int]] = deque()

@@ -13,7 +13,6 @@ from windtunnel.simulator.results.facts import (
     TREND_SHARE,
     fresh,
     gone,
-    is_recording,
     lateness,
     wants_every_agent,
     was_reset,
@@ -23,6 +22,7 @@ from windtunnel.simulator.results.validity import (
     ONLY_IN_WINDOW,
     Facts,
     harmful_throttles,
+    is_recording,
     is_window,
     judge,
     more_than,
@@ -220,7 +220,7 @@ def is_measured(fold: "Fold", *, over: bool) -> bool:
     start, closed = fold.window
     if closed is None and not over:
         return True
-    return is_window(((fold.t if closed is None else closed) - start) / NS, fold.run.get("kind"))
+    return is_window(((fold.t if closed is None else closed) - start) / NS, fold.run)
 
 
 def _parts(fold: "Fold", name: str, start: int, end: int) -> list[float]:

@@ -16,9 +16,9 @@ from windtunnel.agents.events import CallEnd, CallStart, EngineSample, Event, Se
 from windtunnel.simulator.results.calls import NS, completed, ended_ns, front_s
 from windtunnel.simulator.results.ceiling import ceiling
 from windtunnel.simulator.results.counters import Counters
-from windtunnel.simulator.results.facts import RECORDING
 from windtunnel.simulator.results.miss_words import Cause
 from windtunnel.simulator.results.touched import Touched
+from windtunnel.simulator.results.validity import is_recording
 from windtunnel.traces.breakers import Break
 
 ACCURACY = 0.01
@@ -188,13 +188,13 @@ def settings(run: Mapping[str, Any]) -> tuple[int, bool, int | None]:
 def unit_known(run: Mapping[str, Any]) -> bool:
     """Whether the engine of a recording said its match unit; a run plans with the one it has."""
     engine = run.get("engine")
-    return run.get("kind") != RECORDING or (isinstance(engine, dict) and bool(engine.get("block_size")))
+    return not is_recording(run) or (isinstance(engine, dict) and bool(engine.get("block_size")))
 
 
 def provided(run: Mapping[str, Any]) -> bool:
     """Whether the server is nobody's engine that is known: a provider's, with other people's traffic on it."""
     engine = run.get("engine")
-    return run.get("kind") == RECORDING and not (isinstance(engine, dict) and engine.get("name"))
+    return is_recording(run) and not (isinstance(engine, dict) and engine.get("name"))
 
 
 class _Preemptions:

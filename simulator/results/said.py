@@ -5,18 +5,13 @@ from collections import Counter
 from collections.abc import Iterable
 
 from windtunnel.agents.events import CallEnd
+from windtunnel.agents.http import shorten
 
 MOST = 3
 """Messages told of one failure."""
 LONGEST = 200
 """Characters of one."""
 _NUMBER = re.compile(r"\d+")
-
-
-def in_short(text: str) -> str:
-    """One line, cut where it is long."""
-    line = " ".join(text.split())
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
 
 
 def messages(calls: Iterable[CallEnd]) -> dict[str, dict[str, int]]:
@@ -26,7 +21,7 @@ def messages(calls: Iterable[CallEnd]) -> dict[str, dict[str, int]]:
     for call in calls:
         if call.failure is None or call.cut or not call.detail:
             continue
-        said = in_short(call.detail)
+        said = shorten(call.detail, LONGEST)
         alike = _NUMBER.sub("0", said)
         words.setdefault(alike, said)
         times.setdefault(call.failure, Counter())[alike] += 1

@@ -52,14 +52,14 @@ def summarise(run: dict[str, Any], events: Iterable[Event], problems: Sequence[P
 def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Summary:
     """The same of events that were walked through before. `damaged`: some of them could not be read."""
     values = {name: metric.compute(tally) for name, metric in METRICS.items()}
-    if facts.is_recording(run):
+    if validity.is_recording(run):
         values |= dict.fromkeys(OF_REPLAYS)
     reasons = validity.judge(facts.of_tally(tally, values, damaged=damaged))
     end, by_progress = tally.run_end, tally.unended.output
     engine = _dict(run.get("engine"))
     numbers: dict[str, Any] = values
     return Summary(
-        kind="recording" if facts.is_recording(run) else "run",
+        kind="recording" if validity.is_recording(run) else "run",
         run_dir=run.get("run_dir"),
         status=end.status if end is not None else "failed",
         status_reason=end.reason if end is not None else "died",

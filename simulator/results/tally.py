@@ -33,7 +33,7 @@ from windtunnel.simulator.results.calls import NS, Counts, Times, completed, end
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 from windtunnel.simulator.results.unended import Looks, Unended
-from windtunnel.simulator.results.validity import RECORDING, is_window
+from windtunnel.simulator.results.validity import is_recording, is_window
 
 CUT_SHORT_S = 0.001
 WaitKey = tuple[int, str, int, int, str]
@@ -107,7 +107,7 @@ class Tally:
         self.last_t = 0
         self._spans = Spans()
         self._waits: dict[WaitKey, WaitStart] = {}
-        self._recording = run.get("kind") == RECORDING
+        self._recording = is_recording(run)
         self._known: dict[str, int] = {}
         """Until when each session of a recording is known to have gone on: nobody knows of more than its calls."""
         self._chunks: list[tuple[Times, Counts]] = []
@@ -246,7 +246,7 @@ class Tally:
                 following = self.phases[index + 1 :]
                 end = following[0].t if following else self.end_t
                 window = Window(phase.t, end)
-                return window if is_window(window.seconds, self.run.get("kind")) else None
+                return window if is_window(window.seconds, self.run) else None
         return None
 
     def _window_calls(self) -> list[CallEnd]:

@@ -5,7 +5,8 @@ known gives no reason; only a missing proof of isolation does.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -125,9 +126,14 @@ def judge(facts: Facts) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*reasons, *facts.notes]))
 
 
-def is_window(seconds: float, kind: object) -> bool:
-    """Whether a steady stretch is long enough to be measured; a recording's is what there is. `kind`: of `run.json`."""
-    return seconds >= SHORTEST_S or (kind == RECORDING and seconds > 0)
+def is_recording(run: Mapping[str, Any]) -> bool:
+    """Whether the folder holds real agents' traffic and not a replay."""
+    return run.get("kind") == RECORDING
+
+
+def is_window(seconds: float, run: Mapping[str, Any]) -> bool:
+    """Whether a steady stretch is long enough to be measured; a recording's is what there is."""
+    return seconds >= SHORTEST_S or (is_recording(run) and seconds > 0)
 
 
 def in_words(reason: str) -> str:
