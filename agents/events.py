@@ -198,7 +198,7 @@ class AgentProgress(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Progress(Event, frozen=True, tag="progress"):
-    """Every 250 ms, for all agents together."""
+    """Every 250 ms, in a virtual run every second, for all agents together."""
 
     output_tokens: Count
     """Cumulative output tokens of the run so far, by arrival."""

@@ -17,8 +17,6 @@ KEPT_CALLS = 128
 KEPT_MOST, KEPT_IN_ALL = 2048, 1 << 15
 KEPT_TREND = 12
 KEPT_SESSIONS = 64
-LOOK_NS = NS // 4
-"""Between two progress events."""
 
 BUSY: frozenset[AgentState] = frozenset({"decode", "prefill", "tool", "queue", "wait"})
 IN_FLIGHT: frozenset[AgentState] = frozenset({"queue", "prefill", "decode"})
@@ -69,7 +67,7 @@ class Activity(Struct):
         elif len(self.marks) == 1:
             t0, n0 = self.marks[0]
             if tokens > n0 > 0:
-                self.first_t = t0 - min(LOOK_NS, (n0 - 1) * (t - t0) // (tokens - n0))
+                self.first_t = t0 - min(t - t0, (n0 - 1) * (t - t0) // (tokens - n0))
         self.marks.append((t, tokens))
 
     def tok_s(self) -> float | None:

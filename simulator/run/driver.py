@@ -27,6 +27,8 @@ from windtunnel.simulator.run.window import Window
 
 StopKind = Literal["duration", "interrupted", "engine_gone", "worker_gone", "failures"]
 PROGRESS_S = 0.25
+VIRTUAL_PROGRESS_S = 1.0
+"""On a virtual clock nobody watches a call grow: an hour's progress was seven eighths of its events."""
 FAILED_SESSION_PAUSE_S = 1.0
 """A lane whose session failed waits this long, so that a refusing server is not hammered."""
 _LANE = attrgetter("lane")
@@ -88,6 +90,7 @@ class Driver:
         self._broken: BaseException | None = None
         self._stop: StopKind | None = None
         self._over = False
+        self._progress_ns = round((VIRTUAL_PROGRESS_S if virtual else PROGRESS_S) * NS)
         self._progress_due: int | None = None
         self._pulse = pulse
         self._changes = 0
@@ -331,7 +334,7 @@ class Driver:
     async def _progress(self) -> None:
         due = self.clock.now_ns()
         while True:
-            due = max(due + round(PROGRESS_S * NS), self.clock.now_ns())
+            due = max(due + self._progress_ns, self.clock.now_ns())
             await self.clock.sleep_until(due)
             began = self.clock.now_ns()
             await self.reader.catch_up()
@@ -353,7 +356,7 @@ class Driver:
                 self._looked = looked
             self._writer.flush()
         due = now if self._progress_due is None else self._progress_due
-        self._progress_due = max(due + round(PROGRESS_S * NS), now)
+        self._progress_due = max(due + self._progress_ns, now)
         return self._progress_due
 
     def _emit_progress(self, agents: Sequence[ev.AgentProgress] = (), *, parsed: bool = True) -> ev.Progress:

@@ -1,6 +1,6 @@
 """The bench: our client, a raw C client and a naive one against a server that knows the truth.
 
-`make bench` runs all of it, medians of three; `make bench-short` is what CI runs. Every measurement of ours is an
+`make bench` runs all of it, `make bench-short` what CI runs; both say medians of three. Every measurement of ours is an
 ordinary `windtunnel run --target` in a process of its own; its events are read after it has ended.
 """
 
@@ -122,8 +122,8 @@ def run_scenario(scratch: Path, scenario: Scenario, reps: int, asked: argparse.N
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     names = [scenario.name for scenario in SCENARIOS] + ["faults"]
     parser = argparse.ArgumentParser(description="Our client against a server that knows the truth.")
-    parser.add_argument("--short", action="store_true", help="one turn, fewer tokens, wide limits")
-    parser.add_argument("--reps", type=int, help="turns, of which medians are taken (3, or 1 with --short)")
+    parser.add_argument("--short", action="store_true", help="fewer tokens, wide limits")
+    parser.add_argument("--reps", type=int, default=3, help="turns, of which medians are taken (3)")
     parser.add_argument("--only", action="append", choices=names, help="this scenario; may be given again")
     parser.add_argument("--abench", metavar="PYTHON", help="an interpreter that has agentic-bench: measured, too")
     parser.add_argument("--out", type=Path, default=Path("build/bench"), help="where programs and results go")
@@ -138,15 +138,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
     scratch: Path = asked.out
     build(scratch)
-    reps = asked.reps or (1 if asked.short else 3)
-    report = Report.begin(short=asked.short, reps=reps)
+    report = Report.begin(short=asked.short, reps=asked.reps)
     for scenario in SCENARIOS:
         if asked.only and scenario.name not in asked.only:
             continue
         if asked.short and scenario.short_outputs is None and not asked.only:
             continue
         print(f"bench: {scenario.name} ({scenario.what})", file=sys.stderr, flush=True)
-        report.scenarios.append(run_scenario(scratch, scenario, reps, asked))
+        report.scenarios.append(run_scenario(scratch, scenario, asked.reps, asked))
     if not asked.only or "faults" in asked.only:
         print("bench: faults", file=sys.stderr, flush=True)
         report.faults = faults.run_faults(scratch, scratch, short=asked.short)

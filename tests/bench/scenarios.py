@@ -129,7 +129,7 @@ SCENARIOS = (
         {"ttft_ms": 0, "gap_ms": 0},
         firehose,
         with_abench=True,
-        short_outputs=(512, 512),
+        short_outputs=(512,) * 8,
     ),
     Scenario(
         "paced",

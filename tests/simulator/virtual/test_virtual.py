@@ -21,6 +21,7 @@ from windtunnel.simulator.results.store import RunFolder, RunWriter
 from windtunnel.simulator.results.summary import recompute
 from windtunnel.simulator.results.summary_model import encode_summary
 from windtunnel.simulator.results.text import render_summary
+from windtunnel.simulator.run import driver
 from windtunnel.simulator.run import run as over_http
 from windtunnel.simulator.run.config import RunConfig, Warmup
 from windtunnel.simulator.run.direct import Direct
@@ -110,6 +111,7 @@ def test_a_look_at_which_nothing_is_new_says_what_a_closer_one_would(virtually, 
     traces = (chain("t0", 8, wait=3.0, out=30, system=900), chain("t1", 6, wait=1.7, out=50, system=7000), forked())
     dials = {"agents": 3, "duration_s": 20.0, **dials}
     again, written = [], RunWriter.again
+    monkeypatch.setattr(driver, "VIRTUAL_PROGRESS_S", 0.25)
     monkeypatch.setattr(RunWriter, "again", lambda *given: again.append(given[1]) or written(*given))
     one = virtually(*traces, **dials)
     assert len(again) > 5
@@ -178,7 +180,7 @@ def test_what_only_a_real_client_can_tell_is_not_reported(virtually):
     beats = [event.t for event in done.events(ev.Heartbeat)]
     assert beats == [second * 10**9 for second in range(len(beats))]
     progress = [event.t for event in done.events(ev.Progress)][:-1]
-    assert progress == [(k + 1) * 250_000_000 for k in range(len(progress))]
+    assert progress == [(k + 1) * 10**9 for k in range(len(progress))]
 
 
 @pytest.fixture
