@@ -8,25 +8,15 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
-from windtunnel.simulator.cli_anonymise import anonymise
-from windtunnel.simulator.cli_capacity import capacity
-from windtunnel.simulator.cli_compare import compare
-from windtunnel.simulator.cli_cost import cost
-from windtunnel.simulator.cli_diagnose import diagnose
-from windtunnel.simulator.cli_engines import engines
 from windtunnel.simulator.cli_options import run_options, theme_option, to_config
-from windtunnel.simulator.cli_record import record
-from windtunnel.simulator.cli_report import report
-from windtunnel.simulator.cli_traces_make import fit, synth, validate
-from windtunnel.simulator.cli_validate import calibrate
-from windtunnel.simulator.cli_validate import validate as validate_emulator
-from windtunnel.simulator.cli_view import view
-from windtunnel.simulator.cli_why import why
+from windtunnel.simulator.version import VERSION
 from windtunnel.traces.errors import UsageError, WindtunnelError
 from windtunnel.traces.outlet import one_line, safe_streams, shown
 
@@ -41,7 +31,48 @@ class _ReaderGoneError(Exception):
     """Whoever read our output has gone: click would make a silent failure of the system's own error."""
 
 
-class _Commands(click.Group):
+class _Later(click.Group):
+    """A group whose commands are read from other modules, the one that is asked for alone."""
+
+    later: Mapping[str, str] = {}
+    """A command's name to `module:function`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted({*super().list_commands(ctx), *self.later})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        place = self.later.get(cmd_name)
+        if place is None:
+            return super().get_command(ctx, cmd_name)
+        module, _, function = place.partition(":")
+        command = getattr(import_module(f"windtunnel.simulator.{module}"), function)
+        return command if isinstance(command, click.Command) else None
+
+
+class _Traces(_Later):
+    later: Mapping[str, str] = {
+        "anonymise": "cli_anonymise:anonymise",
+        "fit": "cli_traces_make:fit",
+        "synth": "cli_traces_make:synth",
+        "validate": "cli_traces_make:validate",
+    }
+
+
+class _Commands(_Later):
+    later: Mapping[str, str] = {
+        "calibrate": "cli_validate:calibrate",
+        "capacity": "cli_capacity:capacity",
+        "compare": "cli_compare:compare",
+        "cost": "cli_cost:cost",
+        "diagnose": "cli_diagnose:diagnose",
+        "engines": "cli_engines:engines",
+        "record": "cli_record:record",
+        "report": "cli_report:report",
+        "validate": "cli_validate:validate",
+        "view": "cli_view:view",
+        "why": "cli_why:why",
+    }
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -50,7 +81,7 @@ class _Commands(click.Group):
 
 
 @click.group(cls=_Commands, context_settings=CONTEXT, invoke_without_command=True)
-@click.version_option(package_name="windtunnel", message="windtunnel %(version)s")
+@click.version_option(VERSION, message="windtunnel %(version)s")
 @click.pass_context
 def cli(context: click.Context) -> None:
     """A wind tunnel for LLM inference engines.
@@ -117,7 +148,7 @@ def import_(sources: tuple[str, ...], out: Path | None, form: str | None, as_jso
     sys.exit(import_command(sources, out, as_json=as_json, form=form))
 
 
-@cli.group()
+@cli.group(cls=_Traces)
 def traces() -> None:
     """Look at recorded sessions, check them, share them, make others of them."""
 
@@ -198,21 +229,6 @@ def doctor(target: str, model: str | None, api_key: str | None, as_json: bool) -
     from windtunnel.simulator.doctor import main as examine
 
     sys.exit(examine(target, model, api_key, as_json=as_json))
-
-
-cli.add_command(capacity)
-cli.add_command(compare)
-cli.add_command(cost)
-cli.add_command(diagnose)
-cli.add_command(engines)
-cli.add_command(record)
-cli.add_command(report)
-cli.add_command(view)
-cli.add_command(why)
-cli.add_command(calibrate)
-cli.add_command(validate_emulator)
-for command in (anonymise, fit, synth, validate):
-    traces.add_command(command)
 
 
 def main() -> None:

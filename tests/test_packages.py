@@ -3,7 +3,13 @@
 import tomllib
 from pathlib import Path
 
+from windtunnel.simulator.version import VERSION
+
 ROOT = Path(__file__).parent.parent
+
+
+def test_the_version_that_is_said_is_the_package_s() -> None:
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
 def test_every_package_of_the_sources_is_in_the_wheel() -> None:

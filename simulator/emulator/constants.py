@@ -6,12 +6,12 @@ Nothing else in the emulator holds such a figure, so a report can list what a re
 import tomllib
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.traces.errors import UsageError
 
 
@@ -61,7 +61,7 @@ class Constants(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def figures() -> dict[str, Figure]:
-    text = (files("windtunnel.simulator.emulator") / "constants.toml").read_text()
+    text = shipped_text("constants.toml")
     return msgspec.convert(tomllib.loads(text), dict[str, Figure])
 
 

@@ -7,7 +7,6 @@ result computed from it carries that word. A GPU may also be a file, a model a f
 import tomllib
 from collections.abc import Iterable
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from windtunnel.simulator.emulator.model_folder import read as read_folder
 from windtunnel.simulator.emulator.nearest import nearest
 from windtunnel.simulator.emulator.ranges import GPU, REACHED, wrong
 from windtunnel.simulator.emulator.reached import Reached, usual
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.simulator.toml_file import parsed
 from windtunnel.traces.errors import UsageError
 
@@ -138,7 +138,7 @@ def _key(name: str) -> str:
 
 
 def _table(name: str) -> dict[str, Any]:
-    return tomllib.loads((files("windtunnel.simulator.emulator") / name).read_text())
+    return tomllib.loads(shipped_text(name))
 
 
 def _complete(row: dict[str, Any]) -> dict[str, Any]:

@@ -8,12 +8,12 @@ import json
 import tomllib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib.resources import files
 from typing import Any
 
 from msgspec import Struct
 
 from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.simulator.results.emulation import harmless
 from windtunnel.traces.errors import UsageError
 
@@ -54,7 +54,7 @@ class Unmodelled(Struct, frozen=True):
 
 @cache
 def unmodelled() -> Unmodelled:
-    text = (files("windtunnel.simulator.emulator") / "vllm_flags.toml").read_text()
+    text = shipped_text("vllm_flags.toml")
     return Unmodelled(**{kind: frozenset(names.split()) for kind, names in tomllib.loads(text).items()})
 
 

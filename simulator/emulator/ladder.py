@@ -8,7 +8,6 @@ fitted to the first rung again each time.
 
 import tomllib
 from functools import cache
-from importlib.resources import files
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +18,7 @@ from windtunnel.simulator.emulator.constants import Constants, constants, figure
 from windtunnel.simulator.emulator.measured import Case, Closed
 from windtunnel.simulator.emulator.profile import Errors, Profile, Source
 from windtunnel.simulator.emulator.reached import Reached
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.simulator.emulator.trial import Trial
 
 _SHARES = ("hw", "hf", "hk", "ha", "he", "hfe", "hk8")
@@ -159,7 +159,7 @@ def said(name: str) -> str:
 
 @cache
 def ladder() -> _Ladder:
-    text = (files("windtunnel.simulator.emulator") / "ladder.toml").read_text()
+    text = shipped_text("ladder.toml")
     return msgspec.convert(tomllib.loads(text), _Ladder)
 
 

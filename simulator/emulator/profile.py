@@ -4,7 +4,6 @@ TOML, so that it can be read and compared by eye. `windtunnel calibrate` writes 
 of `validate` uses it instead of the table's constants.
 """
 
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from windtunnel.simulator.emulator import facts, ranges
 from windtunnel.simulator.emulator.reached import Reached
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.simulator.toml_file import parsed
 from windtunnel.traces.errors import UsageError
 
@@ -88,8 +88,7 @@ def load(path: Path) -> Profile:
     """A file, or a shipped profile's name; UsageError for a file that is none."""
     try:
         shipped = SHIPPED.get(str(path)) if not path.exists() else None
-        file = files("windtunnel.simulator.emulator") / shipped if shipped else path
-        text = file.read_text(encoding="utf-8")
+        text = shipped_text(shipped) if shipped else path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise UsageError(f"--profile {path} cannot be read: {error}.") from error
     return _read(path, text)

@@ -2,7 +2,6 @@
 
 import shlex
 import tomllib
-from importlib.resources import files
 from itertools import pairwise
 
 import msgspec
@@ -14,6 +13,7 @@ from windtunnel.simulator.emulator.measured import Case, Cases, Closed, Open, Sk
 from windtunnel.simulator.emulator.names import gpu_key, model_key
 from windtunnel.simulator.emulator.profile import Profile
 from windtunnel.simulator.emulator.replay import NS, Ask
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.simulator.emulator.validate import Point, Validation, summed, validate
 
 _SHARES = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99, 1)
@@ -47,7 +47,7 @@ class _Points(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def shipped() -> Cases:
-    text = (files("windtunnel.simulator.emulator") / "points.toml").read_text()
+    text = shipped_text("points.toml")
     points = msgspec.convert(tomllib.loads(text), _Points)
     return [_case(point) for point in points.point], points.skipped
 

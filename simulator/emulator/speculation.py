@@ -7,7 +7,6 @@ the line itself where it asks for synthetic acceptance.
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +16,7 @@ from msgspec import Struct
 from windtunnel.simulator.emulator.drafting import Draft, draft_of
 from windtunnel.simulator.emulator.model import Model
 from windtunnel.simulator.emulator.nearest import nearest
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 from windtunnel.traces.errors import UsageError
 
 UNVERIFIED = "unverified"
@@ -253,7 +253,7 @@ class Row(Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def rows() -> tuple[Row, ...]:
-    text = (files("windtunnel.simulator.emulator") / "acceptance.toml").read_text()
+    text = shipped_text("acceptance.toml")
     return msgspec.convert(tomllib.loads(text)["rows"], tuple[Row, ...], strict=False)
 
 

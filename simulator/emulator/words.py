@@ -1,7 +1,8 @@
 """Words that the built-in tokenizer knows whole, and that generated text is made of."""
 
 import tomllib
-from importlib.resources import files
+
+from windtunnel.simulator.emulator.shipped_text import shipped_text
 
 WORDS = """
 the of to and a in is it that for on with as be this are by from at or an not have has was will can if you we they he
@@ -27,6 +28,7 @@ maximum minimum limit threshold rate ratio percent latency throughput load usage
 design layer stack graph tree edge leaf root parent child sibling depth width height color style theme screen window
 panel button input output print display render draw paint view layout grid margin border font icon image video audio
 import export default static dynamic public private global local async await yield lambda true false none null self def
+
 elif else try except finally raise assert with pass break continue global print len range enumerate zip map max min sum
 sorted open path json os sys re time math random typing collections itertools functools pathlib dataclass struct logger
 config settings env main init args kwargs param params node item items entry entries key keys value values name names
@@ -62,6 +64,6 @@ def known() -> list[str]:
 
 def frequent() -> list[str]:
     """Further words by frequency, from the data file beside this one."""
-    text = (files("windtunnel.simulator.emulator") / "words.toml").read_text()
+    text = shipped_text("words.toml")
     words: str = tomllib.loads(text)["words"]
     return words.split()

@@ -4,7 +4,6 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import msgspec
@@ -16,14 +15,8 @@ from windtunnel.simulator.engines.coldstart import ColdStart
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.driver import Driver
 from windtunnel.simulator.run.prepare import Preparation
+from windtunnel.simulator.version import VERSION
 from windtunnel.traces.sources import Loaded
-
-
-def own_version() -> str:
-    try:
-        return version("windtunnel")
-    except PackageNotFoundError:
-        return "not installed"
 
 
 def outcome(driver: Driver) -> tuple[ev.RunStatus, str | None]:
@@ -61,7 +54,7 @@ def describe(
     """run.json: everything needed to repeat the run and to judge it."""
     return {
         "run_id": run_id,
-        "windtunnel": own_version(),
+        "windtunnel": VERSION,
         "python": sys.version.split()[0],
         "compiled_reads": COMPILED,
         "host": socket.gethostname(),

@@ -11,7 +11,10 @@ from windtunnel.simulator.cli import cli
 def commands(group: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     yield " ".join(path) or "windtunnel", group
     if isinstance(group, click.Group):
-        for name, command in group.commands.items():
+        context = click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
             yield from commands(command, (*path, name))
 
 

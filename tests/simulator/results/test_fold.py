@@ -322,6 +322,18 @@ def test_estimates_are_told_apart_from_counts(fold):
     assert ([row.exact for row in fold.rows], fold.approximate) == ([True, True], False)
 
 
+@pytest.mark.parametrize("apart", [0.25, 1.0])
+def test_a_first_token_is_worked_out_between_looks_however_far_apart(fold, apart):
+    """21 tokens at the first look and 50 a second: the first came 0.4 s before, or at the look before where that is later."""
+    fold.apply(begin())
+    fold.apply(call(0))
+    for k, tokens in enumerate((0, 21, 21 + round(50 * apart))):
+        state = "decode" if tokens else "prefill"
+        fold.apply(progress(2 + k * apart, AgentProgress(0, 0, 0, state, tokens, "", True), out=tokens))
+    first = 2 + apart - min(apart, 20 / 50)
+    assert fold.rows[0].first_t == pytest.approx(first * NS, rel=0.02)
+
+
 def test_series_spread_and_halve():
     series = Series(("x",), limit=4)
     series.add("x", 0, 2 * NS, 10)

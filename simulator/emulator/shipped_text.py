@@ -1,0 +1,10 @@
+"""The data files beside this code: read by path, because `importlib.resources` is slow to load."""
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+def shipped_text(name: str) -> str:
+    """The text of a file of this folder."""
+    return (HERE / name).read_text(encoding="utf-8")
