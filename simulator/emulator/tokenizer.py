@@ -185,7 +185,8 @@ class Tokenizer:
 
     def __init__(self) -> None:
         self._text = _vocabulary()
-        ids = {text: i for i, text in enumerate(self._text) if i >= 256 + len(SPECIAL)}
+        first = 256 + len(SPECIAL)
+        ids = dict(zip(self._text[first:], range(first, len(self._text)), strict=True))
         ids |= {chr(byte): byte for byte in range(128)}
         self._ids = ids
         self._known: dict[str, tuple[int, ...]] = {}
@@ -214,6 +215,9 @@ class Tokenizer:
 
     def strings(self, ids: list[int]) -> list[str]:
         """The text of each token; joined they give the text. Tokens inside one character: the first of them has it."""
+        words = self._text
+        if not any(128 <= token < 256 or token >= len(words) for token in set(ids)):
+            return [words[token] if token >= 256 else chr(token) for token in ids]
         out: list[str] = []
         run = bytearray()
         for token in [*ids, END]:

@@ -43,13 +43,13 @@ class Counters:
         anew = False
         for name, old in self._known.items():
             new = now.get(name)
-            fell = new is None or any(a is not None and b is not None and b < a for a, b in zip(old, new, strict=True))
+            fell = new is None or any([a is not None and b is not None and b < a for a, b in zip(old, new, strict=True)])
             if fell and bool(name) == replicas:
                 anew = True
                 for counter, value in zip(COUNTERS, old, strict=True):
                     if value is not None:
                         self._before[counter] = self._before.get(counter, 0) + value
-            elif new is not None and not fell:
+            elif new is not None and not fell and None in new:
                 now[name] = [a if b is None else b for a, b in zip(old, new, strict=True)]
         self._known = now
         if anew:

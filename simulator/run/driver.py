@@ -186,8 +186,10 @@ class Driver:
             await self.clock.sleep_until(at)
 
     def _watch_window(self) -> int | None:
-        """Looks every quarter of a second, and when the window says so: its deadline moves when it opens."""
+        """Looks every quarter of a second until the window opens, which moves its deadline, and then at that."""
         now, wake = self.clock.now_ns(), self.window.wake
+        if self.window.phase not in ("starting", "warmup") and (wake is None or now < wake):
+            return wake
         if wake is None or now < wake or not self.window.tick(now):
             # A window that was woken waits for a lane to start, and that will tell it.
             look = now + NS // 4
