@@ -43,7 +43,9 @@ class Counters:
         anew = False
         for name, old in self._known.items():
             new = now.get(name)
-            fell = new is None or any([a is not None and b is not None and b < a for a, b in zip(old, new, strict=True)])
+            fell = new is None or any(
+                [a is not None and b is not None and b < a for a, b in zip(old, new, strict=True)]
+            )
             if fell and bool(name) == replicas:
                 anew = True
                 for counter, value in zip(COUNTERS, old, strict=True):
