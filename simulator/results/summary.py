@@ -72,6 +72,7 @@ def of_tally(run: dict[str, Any], tally: Tally, *, damaged: bool = False) -> Sum
         duration_s=tidy((tally.end_t - (tally.run_start.t if tally.run_start else tally.first_t)) / 1e9),
         window_s=tidy(tally.window.seconds) if tally.window else 0.0,
         lengths_from=_names(run.get("lengths_from")),
+        lengths="natural" if _dict(run.get("config")).get("lengths") == "natural" else msgspec.UNSET,
         distinct_traces=len({session.start.trace for session in tally.sessions.values()}),
         slo=slo.judge(_conditions(run), tally, values),
         engine=_engine(tally, engine, emulation.of_run(run)),

@@ -171,6 +171,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     duration_s: float
     window_s: float
     lengths_from: str | list[str] | None
+    """Models whose recorded answers' lengths were asked for; of prompts alone where `lengths` says "natural"."""
     distinct_traces: int
     sessions_started: int
     sessions_completed: int
@@ -227,6 +228,8 @@ class Summary(Struct, frozen=True, kw_only=True):
     """By failure, what the server said of it and how often, at most three. Left out where it said nothing."""
     output_tokens_by_progress: int | UnsetType = UNSET
     """Of `output_tokens`: of calls without an end, as the run's progress told them. Left out where all calls ended."""
+    lengths: Literal["natural"] | UnsetType = UNSET
+    """Left out where answers had their recorded lengths."""
 
 
 _DECODER = msgspec.json.Decoder(Summary)

@@ -172,7 +172,10 @@ def _throughput(summary: Summary) -> list[str]:
         rows = [row for row in rows if row[0] not in _OF_REPLAYS]
     if summary.lengths_from:
         models = [summary.lengths_from] if isinstance(summary.lengths_from, str) else summary.lengths_from
-        rows.append(("lengths from", [", ".join(map(shown, models))]))
+        names, own = ", ".join(map(shown, models)), summary.lengths == "natural"
+        rows.append(
+            ("lengths from", [f"{names} (prompts); answers are as long as the engine made them" if own else names])
+        )
     return [line for label, parts in rows for line in _wrapped("   ".join(parts), label.ljust(_LABEL))]
 
 

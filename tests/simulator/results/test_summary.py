@@ -299,8 +299,8 @@ def test_the_summary_survives_its_file(busy):
     assert decode_summary(data) == got
     assert encode_summary(decode_summary(data)) == data
     keys = list(msgspec.json.decode(data))
-    # these only where there are messages, and calls without ends
-    assert [*keys, "failure_messages", "output_tokens_by_progress"] == list(Summary.__struct_fields__)
+    # these only where there are messages, calls without ends, and answers of their own length
+    assert [*keys, "failure_messages", "output_tokens_by_progress", "lengths"] == list(Summary.__struct_fields__)
 
 
 def test_a_summary_from_before_there_was_a_p95_is_read(busy):

@@ -261,3 +261,14 @@ def test_a_run_that_goes_on_has_not_failed(stream):
     assert "still running: these are the figures so far" in text
     assert "failed (" not in text
     assert "NOT VALID" not in text
+
+
+def test_answers_of_their_own_length_are_not_said_to_have_recorded_ones(busy):
+    for lengths, said in (
+        ("recorded", "claude-opus-4"),
+        ("natural", "claude-opus-4 (prompts); answers are as long as"),
+    ):
+        summary = summarise({**RUN, "config": {"lengths": lengths}}, busy.events())
+        (row,) = [line for line in render_summary(summary).splitlines() if line.startswith("lengths from")]
+        assert row.removeprefix("lengths from").strip().startswith(said)
+        assert ("answers" in row) == (lengths == "natural")
