@@ -20,7 +20,7 @@ from windtunnel.traces.calibration import (
     stored,
 )
 from windtunnel.traces.model import Block, TextKind
-from windtunnel.traces.seeded import u16, u16_few
+from windtunnel.traces.seeded import u16, u16_few, u16_many
 
 __all__ = [
     "Calibration",
@@ -98,7 +98,7 @@ def token_ids(digest: str, tokens: int, cal: Calibration) -> list[int]:
 def id_array(digest: str, tokens: int, cal: Calibration) -> NDArray[np.int64]:
     """The same as an array."""
     pool = cal.pool
-    draws = u16(f"ids\0{digest}", max(0, tokens)).astype(np.int64)
+    draws = u16_many(f"ids\0{digest}", max(0, tokens)).astype(np.int64)
     ids: NDArray[np.int64] = pool[(draws * len(pool)) >> 16]
     return ids
 
