@@ -25,7 +25,7 @@ def u16_few(key: str, count: int) -> tuple[int, ...]:
 
 
 def u16_many(key: str, count: int) -> NDArray[np.uint16]:
-    """Others of the same kind, the output of SHAKE-128 (FIPS 202): for a prompt's worth of them at a sixth of the time."""
+    """Others of the same kind, from SHAKE-128 (FIPS 202): many of them take a sixth of the time."""
     return np.frombuffer(shake_128(key.encode()).digest(2 * count), dtype="<u2").astype(np.uint16, copy=False)
 
 

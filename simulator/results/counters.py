@@ -43,9 +43,7 @@ class Counters:
         anew = False
         for name, old in self._known.items():
             new = now.get(name)
-            fell = new is None or any(
-                [a is not None and b is not None and b < a for a, b in zip(old, new, strict=True)]
-            )
+            fell = new is None or _fell(old, new)
             if fell and bool(name) == replicas:
                 anew = True
                 for counter, value in zip(COUNTERS, old, strict=True):
@@ -66,6 +64,13 @@ class Counters:
             return None
         grown: float = after - before + self._before.get(counter, 0)
         return grown if grown >= 0 else None
+
+
+def _fell(old: Values, new: Values) -> bool:
+    for a, b in zip(old, new, strict=True):  # noqa: SIM110 -- a loop takes half the time, at each of an hour's samples
+        if a is not None and b is not None and b < a:
+            return True
+    return False
 
 
 def growth(before: EngineSample, after: EngineSample, counter: str) -> float | None:
