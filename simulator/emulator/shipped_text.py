@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-HERE = Path(__file__).parent
+_HERE = Path(__file__).parent
 
 
 def shipped_text(name: str) -> str:
     """The text of a file of this folder."""
-    return (HERE / name).read_text(encoding="utf-8")
+    return (_HERE / name).read_text(encoding="utf-8")

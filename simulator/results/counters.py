@@ -67,7 +67,7 @@ class Counters:
 
 
 def _fell(old: Values, new: Values) -> bool:
-    for a, b in zip(old, new, strict=True):  # noqa: SIM110 -- a loop takes half the time, at each of an hour's samples
+    for a, b in zip(old, new, strict=True):  # noqa: SIM110 -- a loop takes 0.6 of the time, at each of an hour's samples
         if a is not None and b is not None and b < a:
             return True
     return False

@@ -25,7 +25,6 @@ from windtunnel.agents.events import (
 from windtunnel.simulator.results.fold import Fold
 from windtunnel.simulator.results.lanes import STATES as LANE_STATES
 from windtunnel.simulator.results.lines import decode_lines
-from windtunnel.simulator.results.series import Series
 from windtunnel.simulator.results.summary import summarise
 
 NS = 1_000_000_000
@@ -332,25 +331,6 @@ def test_a_first_token_is_worked_out_between_looks_however_far_apart(fold, apart
         fold.apply(progress(2 + k * apart, AgentProgress(0, 0, 0, state, tokens, "", True), out=tokens))
     first = 2 + apart - min(apart, 20 / 50)
     assert fold.rows[0].first_t == pytest.approx(first * NS, rel=0.02)
-
-
-def test_series_spread_and_halve():
-    series = Series(("x",), limit=4)
-    series.add("x", 0, 2 * NS, 10)
-    series.add("x", NS // 2, NS // 2, 1)
-    assert series.rates("x")[:2] == [6.0, 5.0]
-    series.add("x", 5 * NS, 6 * NS, 8)
-    assert series.step_s == 2.0
-    assert series.rates("x")[:3] == [5.5, 0.0, 4.0]
-    series.add("x", 0, 0, 2)  # the past can still be added to
-    assert series.rates("x")[0] == 6.5
-
-
-def test_the_last_step_of_a_series_counts_the_time_it_has_reached():
-    series = Series(("x",))
-    series.add("x", 0, NS, 10)
-    series.add("x", NS, NS + NS // 2, 5)
-    assert series.rates("x") == [10.0, 10.0]
 
 
 def test_a_row_is_the_same_however_often_it_was_looked_at():
