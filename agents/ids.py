@@ -55,7 +55,7 @@ class IdTree:
 
     def own_ids(self, message: int) -> NDArray[np.int64]:
         """The ids that stand for a recorded message."""
-        return _joined([self._ids(block) for block in self.trace.message_blocks(self.trace.messages[message])])
+        return self._ids([*self.trace.message_blocks(self.trace.messages[message])])
 
     def ending(self, node: Node) -> tuple[bytes, int]:
         """A prompt has at least one token."""
@@ -64,32 +64,57 @@ class IdTree:
         self.changes["empty_prompt"] += 1
         return self.encode(id_array("empty", 1, self.rendering.calibration)), 1
 
-    def _ids(self, block: int) -> NDArray[np.int64]:
-        held = self.trace.blocks[block]
-        return id_array(held.digest, held.tokens, self.rendering.calibration)
+    def _ids(self, blocks: Sequence[int]) -> NDArray[np.int64]:
+        held = [self.trace.blocks[block] for block in blocks]
+        return _joined([id_array(block.digest, block.tokens, self.rendering.calibration) for block in held])
 
     def _node(self, parent: Node | None, message: int, tip: Tip, blocks: tuple[int, ...], *, user: bool) -> Node:
-        ids = [self._ids(block) for block in blocks]
-        pieces = [Piece(self.trace.blocks[b].digest, len(i)) for b, i in zip(blocks, ids, strict=True) if len(i)]
-        flat = _joined(ids)
-        slots: list[Slot] = []
+        held = [self.trace.blocks[block] for block in blocks]
+        pieces = [Piece(block.digest, block.tokens) for block in held if block.tokens > 0]
+        length = sum(piece.tokens for piece in pieces)
+        taken: list[tuple[SlotName, int, int]] = []
+        skipped = 0
         for name, tokens, wanted in (
             ("salt", self.rendering.salt_tokens, not tip.salted),
             ("tag", self.rendering.tag_tokens, user and not tip.tagged),
         ):
-            taken = min(tokens, len(flat) - sum(s.tokens for s in slots)) if wanted else 0
-            if taken > 0:
-                start = sum(s.tokens for s in slots)
+            room = min(tokens, length - skipped) if wanted else 0
+            if room > 0:
                 slot: SlotName = "salt" if name == "salt" else "tag"
-                slots.append(Slot(slot, taken, self.encode(flat[start : start + taken])))
+                taken.append((slot, skipped, room))
+                skipped += room
                 tip = tip._replace(salted=True) if slot == "salt" else tip._replace(tagged=True)
-        node = Node(parent, message, tip)
-        skipped = sum(s.tokens for s in slots)
-        node.slots, node.body = tuple(slots), self.encode(flat[skipped:])
+        node = _IdNode(parent, message, tip)
+        if skipped or not self.packed:
+            flat = self._ids(blocks)
+            node.slots = tuple(Slot(slot, room, self.encode(flat[start : start + room])) for slot, start, room in taken)
+            node.body = self.encode(flat[skipped:])
+        else:
+            node.late = lambda: self.encode(self._ids(blocks))
         node.pieces = tuple(_without(pieces, skipped))
-        node.tokens = (parent.tokens if parent else 0) + len(flat)
-        node.text_tokens = len(flat)
+        node.tokens = (parent.tokens if parent else 0) + length
+        node.text_tokens = length
         return node
+
+
+class _IdNode(Node):
+    """Its body may be made when it is first asked for: most of what virtual sessions could send is never sent."""
+
+    __slots__ = ("_body", "late")
+
+    def __init__(self, parent: Node | None, message: int, tip: Tip) -> None:
+        self.late: Callable[[], bytes] | None = None
+        super().__init__(parent, message, tip)
+
+    @property
+    def body(self) -> bytes:
+        if self.late is not None:
+            self._body, self.late = self.late(), None
+        return self._body
+
+    @body.setter
+    def body(self, body: bytes) -> None:
+        self._body = body
 
 
 def _joined(parts: list[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ Ids are positions: `trace.blocks[i].id == i`, and so for messages, tool sets, th
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from typing import Literal
 
@@ -229,7 +230,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, tag="wait"):
     mark: Mark = "recorded"
 
 
-class Trace(Struct, frozen=True):
+class Trace(Struct, frozen=True, dict=True):
     """A whole session. Tuples are indexed by id."""
 
     header: Header
@@ -254,7 +255,11 @@ class Trace(Struct, frozen=True):
             yield call.arguments
 
     def message_tokens(self, message_id: int) -> int:
-        return sum(self.blocks[b].tokens for b in self.message_blocks(self.messages[message_id]))
+        return self._message_tokens[message_id]
+
+    @cached_property
+    def _message_tokens(self) -> list[int]:
+        return [sum([self.blocks[b].tokens for b in self.message_blocks(message)]) for message in self.messages]
 
     def toolset_tokens(self, toolset: int | None) -> int:
         """Tokens of a tool set's schemas; 0 for a prompt without tools."""
@@ -268,16 +273,23 @@ class Trace(Struct, frozen=True):
             held[call.id] = base + call.append
             yield call, held[call.id]
 
-    def prompt_tokens(self) -> dict[int, int]:
+    def prompt_tokens(self) -> Mapping[int, int]:
         """Tokens of every call's prompt by the block sums, tool set included; equals `usage.prompt` where recorded."""
+        return self._prompt_tokens
+
+    @cached_property
+    def _prompt_tokens(self) -> dict[int, int]:
+        tokens = self._message_tokens
         sums: dict[int, list[int]] = {}
         out: dict[int, int] = {}
         for call in self.calls:
             cumulative = sums[call.base][: call.keep + 1] if call.base is not None else [0]
+            total = cumulative[-1]
             for message_id in call.append:
-                cumulative.append(cumulative[-1] + self.message_tokens(message_id))
+                total += tokens[message_id]
+                cumulative.append(total)
             sums[call.id] = cumulative
-            out[call.id] = cumulative[-1] + self.toolset_tokens(call.tools)
+            out[call.id] = total + self.toolset_tokens(call.tools)
         return out
 
 

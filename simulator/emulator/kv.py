@@ -152,12 +152,16 @@ class KvCache:
 
     def tip(self, request: Request) -> int:
         """Key of the last findable block, or what stands for it before the first."""
-        cached = request.blocks.cached
-        return request.hashes[cached - 1] if cached else request.seed
+        place = self.place(request)
+        return request.hashes[place - 1] if place else request.seed
+
+    def place(self, request: Request) -> int:
+        """How many of its leading blocks are findable."""
+        return request.blocks.cached
 
     def follows(self, request: Request) -> bool:
         """Whether its next block may be findable before it is full: another has, or had, the same tokens."""
-        return self._known_after(request, request.blocks.cached)
+        return self._known_after(request, self.place(request))
 
     def _known_after(self, request: Request, cached: int) -> bool:
         key = request.foreseen(cached)

@@ -196,12 +196,8 @@ class GroupedKv(KvCache):
         kept = max((len(keyed) - keyed[::-1].index(True) for keyed in found if True in keyed), default=0)
         return None if any(False in keyed[:kept] for keyed in found) else kept
 
-    def tip(self, request: Request) -> int:
-        cached = self._held[request].tables[self._full].cached
-        return request.hashes[cached - 1] if cached else request.seed
-
-    def follows(self, request: Request) -> bool:
-        return self._known_after(request, self._held[request].tables[self._full].cached)
+    def place(self, request: Request) -> int:
+        return self._held[request].tables[self._full].cached
 
     def shed(self, request: Request, processed: int, *, later: bool) -> int:
         tables = self._held[request].tables

@@ -69,6 +69,8 @@ class Beat:
         self.size = size
         self.tips: dict[int, list[Request]] = {}
         """Whose findable blocks end with a key."""
+        self._places: dict[int, int] = {}
+        """How many blocks these are: two prompts with a key in common have it at the same place."""
         self.followers: set[Request] = set()
         """Those whose next tokens are findable already, because others have had the same."""
         self._members: list[dict[Request, list[int]]] = [{} for _ in range(size)]
@@ -118,8 +120,10 @@ class Beat:
 
     # Who stands where.
 
-    def stand(self, request: Request, tip: int, *, follows: bool) -> None:
+    def stand(self, request: Request, tip: int, place: int, *, follows: bool) -> None:
+        """Its first `place` blocks are findable, `tip` is the key of the last."""
         self.tips.setdefault(tip, []).append(request)
+        self._places[tip] = place
         if follows:
             self.followers.add(request)
 
@@ -128,7 +132,7 @@ class Beat:
         there = self.tips[tip]
         there.remove(request)
         if not there:
-            del self.tips[tip]
+            del self.tips[tip], self._places[tip]
         self.followers.discard(request)
 
     def met(self, request: Request, known: int, full: int) -> list[Request]:
@@ -138,13 +142,18 @@ class Beat:
         """
         tips, hashes = self.tips, request.hashes
         start = 0 if self.followers else known
-        keys = hashes[start - 1 : full - 1] if start else [request.seed, *hashes[: full - 1]]
-        if tips.keys().isdisjoint(keys):
-            return []
+        if full - start > len(tips):
+            near = sorted((place, tip) for tip, place in self._places.items() if start <= place < full)
+            keys = [tip for place, tip in near if tip == (hashes[place - 1] if place else request.seed)]
+        else:
+            keys = hashes[start - 1 : full - 1] if start else [request.seed, *hashes[: full - 1]]
+            if tips.keys().isdisjoint(keys):
+                return []
         return [one for key in keys if key in tips for one in tips[key] if one is not request]
 
     def clear(self) -> None:
         self.tips.clear()
+        self._places.clear()
         self.followers.clear()
         for members in self._members:
             members.clear()

@@ -126,7 +126,9 @@ class RunPool(Singles):
         del chain.bare[: len(keys)]
         chain.cached += len(keys)
         self._kept += len(keys)
-        if not self._runs.keys().isdisjoint(keys):
+        # Of a prompt whose next block nobody has, nobody has a later one: whoever holds that holds this, too, and gives
+        # it back after that.
+        if keys[0] in self._runs:
             self._cache_twins(chain, blocks, keys, base)
         elif last is not None and len(last.held) == 1 and self._alone(last):
             last.blocks += blocks

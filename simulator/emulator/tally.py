@@ -210,7 +210,7 @@ class Tally:
             self._goes_on(request, rhythm, self._scheduler.counters.steps - 1, later=False)
         if request.rising:
             rhythm.rises_at = self._window + 1 - rhythm.offset
-        beat.stand(request, rhythm.tip, follows=self._kv.follows(request))
+        beat.stand(request, rhythm.tip, self._kv.place(request), follows=self._kv.follows(request))
         self.remind(request, rhythm)
 
     def remind(self, request: Request, rhythm: Rhythm) -> None:
@@ -247,7 +247,7 @@ class Tally:
             beat.leave(request)
             request.rhythm = None
         else:
-            beat.stand(request, rhythm.tip, follows=kv.follows(request))
+            beat.stand(request, rhythm.tip, kv.place(request), follows=kv.follows(request))
         return rhythm.tip != before
 
     def end(self, request: Request, *, left: bool) -> None:

@@ -190,12 +190,16 @@ async def learn_rendering(
     *,
     salt_tokens: int = 0,
     tag_tokens: int = 0,
+    known: Callable[[str], text.Calibration] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rendering:
-    """Everything a run has to know of the served tokenizer and template; stored figures without a `/tokenize`."""
+    """Everything a run has to know of the served tokenizer and template; stored figures without a `/tokenize`.
+
+    `known`: what `calibrate` would find for a model's name, where that was found before.
+    """
     if tokenizer is None or not resolved.capabilities.tokenize:
         return Rendering(calibration=text.stored(), salt_tokens=salt_tokens, tag_tokens=tag_tokens)
-    calibration = await calibrate(tokenizer, resolved.model)
+    calibration = await calibrate(tokenizer, resolved.model) if known is None else known(resolved.model)
     prompts: dict[str, int] = {}
     for name, probe in PROBES.items():
         count, _ = await tokenizer.rendered(list(probe.messages), list(probe.tools))

@@ -22,6 +22,7 @@ from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.calibrate import Tokenizer, learn_rendering, refine
 from windtunnel.simulator.run.config import RunConfig
 from windtunnel.simulator.run.link import Link
+from windtunnel.traces.calibration import Calibration
 from windtunnel.traces.errors import EngineError, UsageError
 from windtunnel.traces.fit import FitCounts, fit
 from windtunnel.traces.format import fingerprint
@@ -182,18 +183,32 @@ async def isolate(config: RunConfig, link: Link, run_id: str) -> Isolation:
 
 
 async def prepare_run(
-    config: RunConfig, traces: Sequence[Trace], link: Link, *, run_id: str, talk: Talk, packed: bool = False
+    config: RunConfig,
+    traces: Sequence[Trace],
+    link: Link,
+    *,
+    run_id: str,
+    talk: Talk,
+    packed: bool = False,
+    known: Callable[[str], Calibration] | None = None,
 ) -> Preparation:
     """All of it; raises UsageError when no session fits, EngineError when the server refuses or takes for ever.
 
-    `packed`: prompts of token ids are not made into JSON.
+    `packed`: prompts of token ids are not made into JSON. `known`: as for `learn_rendering`.
     """
     async with patiently(talk, link.root, PREPARE_S + PROOF_S * len(traces)):
-        return await _prepared(config, traces, link, run_id, talk, packed=packed)
+        return await _prepared(config, traces, link, run_id, talk, packed=packed, known=known)
 
 
 async def _prepared(
-    config: RunConfig, traces: Sequence[Trace], link: Link, run_id: str, talk: Talk, *, packed: bool
+    config: RunConfig,
+    traces: Sequence[Trace],
+    link: Link,
+    run_id: str,
+    talk: Talk,
+    *,
+    packed: bool,
+    known: Callable[[str], Calibration] | None,
 ) -> Preparation:
     resolved = link.resolved
     route = choose_route(config, traces, resolved)
@@ -210,6 +225,7 @@ async def _prepared(
         [trace for _, trace in fitted] if route == "chat" else (),
         salt_tokens=salt_tokens,
         tag_tokens=tag_tokens,
+        known=known,
         progress=lambda done, total: seldom(f"counted {done / 1e6:.1f} of {total / 1e6:.1f} MB of recorded text"),
     )
     options = _options(config, route, resolved, isolation)

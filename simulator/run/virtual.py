@@ -22,6 +22,7 @@ from windtunnel.simulator.emulator.acceptance import acceptance_of
 from windtunnel.simulator.emulator.build import core_of
 from windtunnel.simulator.emulator.flags import VLLM_VERSION, Settings, parse
 from windtunnel.simulator.emulator.script import Inventory
+from windtunnel.simulator.emulator.shipped_costs import builtin_calibration
 from windtunnel.simulator.emulator.template import Renderer, Template
 from windtunnel.simulator.emulator.template_folder import FolderTemplate
 from windtunnel.simulator.emulator.tokenizer import Vocabulary, builtin
@@ -137,7 +138,15 @@ class VirtualRun:
         self._talk(announced(resolved.emulation))
         door = cast("aiohttp.ClientSession", Door(settings, core, template, tokenizer))
         link = Link(door, ROOT, Emulator(), resolved)
-        prepared = await prepare_run(config, self.loaded.traces, link, run_id=self.run_id, talk=self._talk, packed=True)
+        prepared = await prepare_run(
+            config,
+            self.loaded.traces,
+            link,
+            run_id=self.run_id,
+            talk=self._talk,
+            packed=True,
+            known=builtin_calibration if settings.tokenizer is None else None,
+        )
         writer = RunWriter.create(self._out, self.run_id, no_text=not config.text)
         try:
             self._talk(f"{count(config.agents, 'agent')}, {prepared.in_words()}, route {prepared.route}")
