@@ -40,6 +40,10 @@ class Live(Protocol):
         """Output tokens seen so far, and the last characters generated."""
         ...
 
+    def tail_of(self, tokens: int) -> str:
+        """The last characters of the first `tokens` tokens, as many as were seen so far."""
+        ...
+
     def rest(self) -> Parsed:
         """What a stream that was given up had said."""
         ...
@@ -84,6 +88,10 @@ class Reading:
 
     def look(self) -> tuple[int, str]:
         return self.parser.tokens_so_far, self.parser.tail
+
+    def tail_of(self, tokens: int) -> str:
+        del tokens
+        return self.parser.tail
 
     def rest(self) -> Parsed:
         """Everything a given-up stream had received; of a flood, how it began."""

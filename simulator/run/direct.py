@@ -44,7 +44,6 @@ class Stream:
         "_keep_text",
         "_tells",
         "done",
-        "prompt_counted",
         "raw",
         "request",
         "script",
@@ -61,8 +60,6 @@ class Stream:
         self.wanted: Wanted | None = None
         self.done: asyncio.Future[None] | None = None
         self.spoken: Spoken | None = None
-        self.prompt_counted = False
-        """By the engine, with the first token."""
         self._keep_text = keep_text
 
     @property
@@ -78,6 +75,9 @@ class Stream:
             return 0, ""
         tokens = self._core.tokens(request)
         return tokens, "" if self.spoken is None else self.spoken.tail(tokens)
+
+    def tail_of(self, tokens: int) -> str:
+        return "" if self.spoken is None else self.spoken.tail(tokens)
 
     def rest(self) -> Parsed:
         return self.parsed()
@@ -158,6 +158,8 @@ class Direct:
         """By request id: what somebody still follows."""
         self._front = front
         self._running: dict[Request, Stream] = {}
+        self._uncounted: dict[Request, Stream] = {}
+        """Whose prompt the engine has not counted yet, which it does with the first token."""
         self._coming: set[Request] = set()
         """Of these, those on their way to the scheduler."""
         self._prompt_tokens = self._generated = self._finished = 0
@@ -191,7 +193,7 @@ class Direct:
             return raw
         raw.status = 200
         stream.done = asyncio.get_running_loop().create_future()
-        self._running[request] = stream
+        self._running[request] = self._uncounted[request] = stream
         coming = self._send(request, now)
         try:
             await stream.done
@@ -206,8 +208,8 @@ class Direct:
                     self.core.abort(request)
                 self._finished += 1
                 self._generated += len(request.output)
-                if request.output:
-                    self._count_prompt(stream)
+                if self._uncounted.pop(request, None) is not None and request.output:
+                    self._prompt_tokens += request.prompt_tokens
         return raw
 
     def _send(self, request: Request, now: int) -> Cancellable | None:
@@ -302,26 +304,22 @@ class Direct:
         assert stream.done is not None
         self._finished += 1
         self._generated += len(stream.request.output)
-        self._count_prompt(stream)
+        if self._uncounted.pop(stream.request, None) is not None:
+            self._prompt_tokens += stream.request.prompt_tokens
         stream.raw.t_end = stream.raw.t_headers = self.core.ended
         if not stream.done.done():
             stream.done.set_result(None)
-
-    def _count_prompt(self, stream: Stream) -> None:
-        if stream.request is not None and not stream.prompt_counted:
-            stream.prompt_counted = True
-            self._prompt_tokens += stream.request.prompt_tokens
 
     def sample(self, t: int) -> ev.EngineSample:
         """The engine's counters as its metrics page tells them; `t` is ns since the run's origin."""
         scheduler = self.core.scheduler
         counters = scheduler.counters
         drafted = scheduler.limits.speculative_tokens > 0
-        generated = self._generated
-        for stream, tokens in zip(self._running.values(), self.core.tokens_of(self._running), strict=True):
-            if tokens:
-                generated += tokens
-                self._count_prompt(stream)
+        generated = self._generated + sum(self.core.tokens_of(self._running))
+        for request, stream in list(self._uncounted.items()):
+            if stream.tokens:
+                del self._uncounted[request]
+                self._prompt_tokens += request.prompt_tokens
         return ev.EngineSample(
             t=t,
             scrape_ms=0.0,

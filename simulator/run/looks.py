@@ -60,7 +60,7 @@ class Looks:
         """
         exact = self._counts.told
         changed, self._exact = exact != self._exact, exact
-        counts = self._reader.tokens_of([active.reading for active in calls])
+        counts, text = self._reader.tokens_of([active.reading for active in calls]), self._text
         for active, tokens in zip(calls, counts, strict=True):
             if tokens == active.counted and active.told and not changed:
                 continue
@@ -71,7 +71,7 @@ class Looks:
             if tokens:
                 self.tokens += tokens - active.counted
                 active.counted = tokens
-                tail = reading.look()[1][-TAIL_CHARS:] if self._text else ""
+                tail = reading.tail_of(tokens)[-TAIL_CHARS:] if text else ""
                 active.shown = ev.AgentProgress(active.agent, active.thread, active.call, "decode", tokens, tail, exact)
             else:
                 active.shown = ev.AgentProgress(active.agent, active.thread, active.call, "prefill", 0)

@@ -49,6 +49,10 @@ class Flight:
     def look(self) -> tuple[int, str]:
         return self.tokens, self.tail
 
+    def tail_of(self, tokens: int) -> str:
+        del tokens
+        return self.tail
+
     def rest(self) -> Parsed:
         """Everything that the worker told of a request that was given up."""
         return self.parsed
