@@ -89,7 +89,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' --config-settings editable_mode=strict
 	@rm -f $(VENV)/.linked-*; touch $@ $(VENV)/.runtime $(LINKED)
 
-$(LINKED): agents/_reads.c setup.py
+$(LINKED): agents/_reads.c simulator/emulator/_loops.c setup.py
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps -e . --config-settings editable_mode=strict
 	@rm -f $(VENV)/.linked-*; touch $@
 
@@ -102,4 +102,4 @@ $(VLLM)/.installed:
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(AGENTS) build dist *.egg-info agents/_reads.*.so
+	rm -rf $(VENV) $(VLLM) $(AGENTS) build dist *.egg-info agents/_reads.*.so simulator/emulator/_loops.*.so

@@ -1,6 +1,16 @@
-"""What pyproject.toml cannot say: a part in C, which is left out where it cannot be built (agents/reads.py)."""
+"""What pyproject.toml cannot say: parts in C, left out where they cannot be built.
+
+See agents/reads.py and simulator/emulator/loops.py.
+"""
 
 from setuptools import Extension, setup
 
-SOURCE = "agents/_reads.c"
-setup(ext_modules=[Extension("windtunnel.agents._reads", [SOURCE], depends=[SOURCE], optional=True)])
+SOURCES = ("agents/_reads.c", "simulator/emulator/_loops.c")
+
+
+def module(source: str) -> Extension:
+    name = "windtunnel." + source.removesuffix(".c").replace("/", ".")
+    return Extension(name, [source], depends=[source], optional=True)
+
+
+setup(ext_modules=[module(source) for source in SOURCES])

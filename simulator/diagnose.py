@@ -108,7 +108,7 @@ def diagnose(path: Path, *, level: bool = False) -> tuple[Diagnosis, Summary, li
     held = working_set(events, max(tally.end_t / 1e9, 1e-9), POINTS)
     resolved = engine.get("resolved")
     settings = resolved if isinstance(resolved, dict) else {}
-    inside = tally.engine_in_window() or samples
+    inside = tally.engine_in_window or samples
     waits = breakdown.waits_of(events)
     behind = [caches[key] for call in calls if (key := (call.session, call.call)) in caches]
 

@@ -88,6 +88,11 @@ class Calibration(Struct, frozen=True, dict=True):
     def pool(self) -> NDArray[np.int64]:
         return np.array(self.ids or range(300, 2300), dtype=np.int64)
 
+    @cached_property
+    def drawn(self) -> NDArray[np.int64]:
+        """Which of the pool each number of 16 bits draws."""
+        return self.pool.take((np.arange(1 << 16) * len(self.pool)) >> 16)
+
 
 class _Span(Struct, frozen=True):
     what: Literal["piece", "inline", "word", "start", "newline"]

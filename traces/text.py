@@ -97,10 +97,7 @@ def token_ids(digest: str, tokens: int, cal: Calibration) -> list[int]:
 
 def id_array(digest: str, tokens: int, cal: Calibration) -> NDArray[np.int64]:
     """The same as an array."""
-    pool = cal.pool
-    draws = u16_many(f"ids\0{digest}", max(0, tokens)).astype(np.int64)
-    ids: NDArray[np.int64] = pool[(draws * len(pool)) >> 16]
-    return ids
+    return cal.drawn.take(u16_many(f"ids\0{digest}", max(0, tokens)))
 
 
 def fit_text(text: str, measured_tokens: int, block: Block, tokens: int, cal: Calibration) -> tuple[str, str | None]:

@@ -13,6 +13,8 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from windtunnel.simulator.emulator.loops import LOOPS
+
 Tokens = NDArray[np.uint32]
 """Token ids of a prompt."""
 
@@ -63,6 +65,14 @@ def chain_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
     times an odd number, and the content: as a sum of contents over powers of that number all are worked out at once.
     60 bits are kept, which is arithmetic of the same kind.
     """
+    if LOOPS is not None:
+        hashes: list[int] = LOOPS.chain_hashes(np.ascontiguousarray(tokens, np.uint32), block_size, parent, _MIX)
+        return hashes
+    return numpy_hashes(tokens, block_size, parent)
+
+
+def numpy_hashes(tokens: Tokens, block_size: int, parent: int) -> list[int]:
+    """The same without a compiler."""
     full = len(tokens) // block_size
     if full == 0:
         return []

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from windtunnel.simulator.emulator.acceptance import Acceptance
 from windtunnel.simulator.emulator.blocks import Tokens
+from windtunnel.simulator.emulator.loops import LOOPS
 from windtunnel.simulator.emulator.tokenizer import Vocabulary, builtin
 from windtunnel.simulator.emulator.words import known
 
@@ -70,13 +71,34 @@ class Inventory(Struct, frozen=True, dict=True):
         """A sign for each number of 32 bits."""
         return self.signs.take((halves * (len(self.signs) * 2.0**-32)).astype(np.int64))
 
+    def chunks(self, key: int, chunks: range) -> NDArray[np.int64]:
+        """The words and signs of these chunks, one chunk behind the other."""
+        if LOOPS is None or not len(self._guide):
+            return self.numpy_chunks(key, chunks)
+        drawn = np.empty(len(chunks) * _CHUNK, dtype=np.int64)
+        words = self._guide, self._bounds, self.words, self.signs
+        LOOPS.draw(key & _WORD, key >> 64, chunks.start, int(_SIGN_BITS), *words, drawn)
+        return drawn
+
+    def numpy_chunks(self, key: int, chunks: range) -> NDArray[np.int64]:
+        """The same without a compiler."""
+        rows = np.stack([_DICE.bits(key, chunk << 32, _BITS) for chunk in chunks])
+        drawn = self.drawn(rows[:, :_CHUNK])
+        # Signs stand at odd places only: two in a row would be read back as one token.
+        signed = rows[:, _CHUNK:_DRAWS] < _SIGN_BITS
+        if len(self.signs):
+            halves = rows[:, _DRAWS:].astype("<u8", copy=False).view("<u4")
+            used = np.arange(_CHUNK // 2) < signed.sum(axis=1)[:, np.newaxis]
+            drawn[:, 1::2][signed] = self.signs_for(halves[used])
+        return drawn.reshape(-1)
+
     @classmethod
     def of(cls, tokenizer: Vocabulary) -> Self:
         """From the words that this tokenizer has as one token each."""
         ids = np.array(tokenizer.spoken([" " + word for word in known() if word.isalpha()]))
         weights = 1.0 / (np.arange(len(ids)) + 8.0)
         signs = np.array(tokenizer.spoken([",", ".", ".\n", ":\n", ",", "."]))
-        return cls(ids, np.cumsum(weights / weights.sum()), signs, tokenizer.stop)
+        return cls(ids.astype(np.int64), np.cumsum(weights / weights.sum()), signs.astype(np.int64), tokenizer.stop)
 
 
 @cache
@@ -187,15 +209,7 @@ class Words:
         chunks = range(done // _CHUNK, -(-count // _CHUNK))
         if not chunks:
             return
-        rows = np.stack([_DICE.bits(self._key, chunk << 32, _BITS) for chunk in chunks])
-        drawn = self._inventory.drawn(rows[:, :_CHUNK])
-        # Signs stand at odd places only: two in a row would be read back as one token.
-        signed = rows[:, _CHUNK:_DRAWS] < _SIGN_BITS
-        if len(self._inventory.signs):
-            halves = rows[:, _DRAWS:].astype("<u8", copy=False).view("<u4")
-            used = np.arange(_CHUNK // 2) < signed.sum(axis=1)[:, np.newaxis]
-            drawn[:, 1::2][signed] = self._inventory.signs_for(halves[used])
-        drawn = drawn.reshape(-1)
+        drawn = self._inventory.chunks(self._key, chunks)
         if self._stop is not None and done < self._stop <= done + len(drawn):
             drawn[self._stop - 1 - done] = self._inventory.stop
         self._ids = np.concatenate((self._ids, drawn)) if done else drawn

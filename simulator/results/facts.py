@@ -71,7 +71,7 @@ def of_tally(tally: Tally, values: dict[str, Value], *, damaged: bool = False) -
 
 
 def _emulator_late(tally: Tally) -> float | None:
-    inside = Counters(tally.engine_in_window())
+    inside = tally.inside
     return lateness(inside.grown("behind_s"), inside.grown("step_s"))
 
 
@@ -191,10 +191,11 @@ def _foreign_in_window(tally: Tally) -> bool:
     Some engines count a request's tokens when it ends, so the tokens of the calls that ended must fall short too. How
     far calls without an end had come is known up to the last look at them, and only where the server tells counts.
     """
-    samples = tally.engine_in_window()
+    samples, grew = tally.engine_in_window, tally.inside
     if tally.open_calls:
         seen = tally.unended.last if tally.unended.exact else None
         samples = [] if seen is None else [sample for sample in samples if sample.t <= seen]
+        grew = Counters(samples)
     known = all(call.completion_tokens is not None for call in tally.window_calls)
     failed = any(call.failure is not None for call in tally.calls)  # a server may generate on after a stream broke
     if len(samples) < 2 or not known or failed or not tally.window_calls:
@@ -202,7 +203,6 @@ def _foreign_in_window(tally: Tally) -> bool:
     between = Window(samples[0].t, samples[-1].t)
     ended = sum(of_call.output_tokens(call) or 0 for call in tally.calls if between.holds(of_call.ended_ns(call)))
     ours = max(tally.arrivals.inside(between), float(ended))
-    grew = Counters(samples)
     return not grew.restarts and more_than(grew.grown("generation_tokens"), ours, FOREIGN_WINDOW_LIMIT)
 
 
@@ -214,7 +214,7 @@ def _trending(tally: Tally) -> bool:
     tokens = tally.arrivals.parts(edges.tolist())
     if trends(tokens, TREND_SHARE * sum(tokens) / TREND_PARTS):
         return True
-    samples = [s for s in tally.engine_in_window() if s.kv_usage is not None]
+    samples = [s for s in tally.engine_in_window if s.kv_usage is not None]
     usage = [mean(s.kv_usage for s in samples if low <= s.t < high) for low, high in pairwise(edges)]
     known = [value for value in usage if value is not None]
     return len(known) == TREND_PARTS and trends(known, TREND_KV)

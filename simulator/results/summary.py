@@ -109,8 +109,7 @@ def _delta(counters: Counters) -> EngineDelta:
 
 
 def _engine(tally: Tally, engine: dict[str, Any], emulated: Emulation | None) -> EngineSummary:
-    samples = tally.engine_in_window()
-    inside = Counters(samples)
+    samples, inside = tally.engine_in_window, tally.inside
     drafts, queries = inside.grown("spec_drafts"), inside.grown("prefix_queries")
     accepted = ratio(inside.grown("spec_accepted"), drafts)
     return EngineSummary(

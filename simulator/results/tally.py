@@ -122,8 +122,8 @@ class Tally:
     def more(self, events: Iterable[Event]) -> None:
         """Takes in what follows in the file: a run that goes on is walked through once."""
         self._read(events)
-        self.__dict__.pop("arrivals", None)
-        self.__dict__.pop("unended", None)
+        for found in ("arrivals", "unended", "engine_in_window", "inside"):
+            self.__dict__.pop(found, None)
         self.window = self._find_window()
         self.window_calls = self._window_calls()
         self.occupancy = self._occupancy(self.window) if self.window else Occupancy()
@@ -259,8 +259,14 @@ class Tally:
     def client_in_window(self) -> list[ClientSample]:
         return [sample for sample in self.client if self.window and self.window.holds(sample.t)]
 
+    @cached_property
     def engine_in_window(self) -> list[EngineSample]:
         return [sample for sample in self.engine if self.window and self.window.holds(sample.t)]
+
+    @cached_property
+    def inside(self) -> Counters:
+        """The engine's, over the window."""
+        return Counters(self.engine_in_window)
 
     def gpu_in_window(self) -> list[GpuSample]:
         return [sample for sample in self.gpu if self.window and self.window.holds(sample.t)]

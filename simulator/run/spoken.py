@@ -4,10 +4,14 @@ A client over HTTP puts an answer together from its chunks. The emulator's answe
 look at a stream only cuts them; the pieces are those that the chunks carry, one for each token.
 """
 
+from itertools import accumulate
+from typing import cast
+
 import numpy as np
 from numpy.typing import NDArray
 
 from windtunnel.agents.sse import TAIL_CHARS
+from windtunnel.simulator.emulator.loops import LOOPS
 from windtunnel.simulator.emulator.tokenizer import Vocabulary
 
 
@@ -36,24 +40,37 @@ class Speech:
 
     def __init__(self, tokenizer: Vocabulary) -> None:
         self._tokenizer = tokenizer
-        self._pieces: NDArray[np.object_] = np.empty(0, dtype=np.object_)
+        self._pieces: list[str | None] = []
         """By token id."""
-        self._lengths: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-        """Characters of each piece; -1 for one that was not seen yet."""
 
     def spoken(self, ids: NDArray[np.int64]) -> Spoken:
         if not len(ids):
             return Spoken("", np.zeros(1, dtype=np.int64))
-        missing = int(ids.max()) + 1 - len(self._lengths)
-        if missing > 0:
-            self._lengths = np.concatenate((self._lengths, np.full(missing, -1)))
-            self._pieces = np.concatenate((self._pieces, np.empty(missing, dtype=np.object_)))
-        lengths = self._lengths.take(ids)
-        if lengths.min() < 0:
-            for token in set(ids[lengths < 0].tolist()):
-                piece = self._pieces[token] = self._tokenizer.decode([token])
-                self._lengths[token] = len(piece)
-            lengths = self._lengths.take(ids)
-        ends = np.zeros(len(ids) + 1, dtype=np.int64)
-        lengths.cumsum(out=ends[1:])
-        return Spoken("".join(self._pieces.take(ids).tolist()), ends)
+        ends = np.empty(len(ids) + 1, dtype=np.int64)
+        text = self._said(ids, ends)
+        if text is None:
+            self._learn(ids)
+            text = self._said(ids, ends)
+            assert text is not None
+        return Spoken(text, ends)
+
+    def _said(self, ids: NDArray[np.int64], ends: NDArray[np.int64]) -> str | None:
+        """The text, and in `ends` how far it has come with each token; None where a piece is not known yet."""
+        if LOOPS is not None:
+            text: str | None = LOOPS.speak(ids, self._pieces, ends)
+            return text
+        known = self._pieces
+        said = [known[token] if token < len(known) else None for token in ids.tolist()]
+        if None in said:
+            return None
+        pieces = cast("list[str]", said)
+        ends[0] = 0
+        ends[1:] = list(accumulate(map(len, pieces)))
+        return "".join(pieces)
+
+    def _learn(self, ids: NDArray[np.int64]) -> None:
+        known = self._pieces
+        known += [None] * (int(ids.max()) + 1 - len(known))
+        for token in set(ids.tolist()):
+            if known[token] is None:
+                known[token] = self._tokenizer.decode([token])
