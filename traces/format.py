@@ -55,7 +55,7 @@ class ReadResult(Struct, frozen=True):
     traces: tuple[Trace, ...] = ()
     problems: tuple[Problem, ...] = ()
     places: tuple[dict[tuple[str, int], int], ...] = ()
-    """For each trace the line of its objects, by kind and id; tool runs and waits by position."""
+    """For each trace the line of its objects, by kind and id; tool runs and waits by position. Only if asked for."""
 
 
 class _Tag(Struct):
@@ -189,7 +189,7 @@ def write_trace(trace: Trace, path: Path) -> None:
         raise UsageError(f"cannot write {path} ({error.strerror}): choose another folder or free some space") from error
 
 
-def read_trace(path: Path) -> ReadResult:
+def read_trace(path: Path, *, places: bool = False) -> ReadResult:
     """Read every trace of a file. Never raises for damage; raises TraceError when the file cannot be opened."""
     name = str(path)
     try:
@@ -200,14 +200,15 @@ def read_trace(path: Path) -> ReadResult:
     if data.startswith(_ZSTD_MAGIC):
         data = _decompress(data, name, problems)
     traces: list[Trace] = []
-    places: list[dict[tuple[str, int], int]] = []
+    found: list[dict[tuple[str, int], int]] = []
     for header_line, lines in _split(data, name, problems):
-        places.append({})
-        traces.append(assemble(header_line, lines, name, problems, places[-1]))
+        if places:
+            found.append({})
+        traces.append(assemble(header_line, lines, name, problems, found[-1] if places else None))
     if not traces and not any(p.reason.startswith("schema ") for p in problems):
         problems = [Problem(name, None, "is empty" if not data.strip() else "is no trace")]
     problems.sort(key=lambda p: -1 if p.line is None else p.line)
-    return ReadResult(tuple(traces), tuple(problems), tuple(places))
+    return ReadResult(tuple(traces), tuple(problems), tuple(found))
 
 
 def is_trace_file(path: Path) -> bool:
@@ -265,10 +266,7 @@ def _split(data: bytes, name: str, problems: list[Problem]) -> Iterator[tuple[He
     header: Header | None = None
     lines: list[tuple[int, Line]] = []
     refused = False
-    for number, raw in enumerate(data.split(b"\n"), 1):
-        if not raw or raw.isspace():
-            continue
-        obj = _decode(raw, number, name, problems)
+    for number, obj in _decoded(data, name, problems):
         if isinstance(obj, Header):
             yield from _group(header, lines, name, problems)
             header, lines = obj, []
@@ -291,6 +289,20 @@ def _group(
     elif lines:
         problems.append(Problem(name, lines[0][0], "the trace header is missing, the session goes by the file's name"))
         yield Header(id=re.sub(r"(\.jsonl)?(\.zst)?$", "", Path(name).name) or "trace"), lines
+
+
+def _decoded(data: bytes, name: str, problems: list[Problem]) -> Iterator[tuple[int, Line | None]]:
+    """Each line that is not blank by its number; None for one that cannot be used."""
+    try:
+        lines = _DECODER.decode_lines(data)
+    except UNREADABLE:
+        lines = []
+    if data.endswith(b"\n") and len(lines) == data.count(b"\n") == data.count(b"\n{") + 1:
+        yield from enumerate(lines, 1)  # none is blank, damaged or broken in two: as they are written
+        return
+    for number, raw in enumerate(data.split(b"\n"), 1):
+        if raw and not raw.isspace():
+            yield number, _decode(raw, number, name, problems)
 
 
 def _decode(raw: bytes, number: int, name: str, problems: list[Problem]) -> Line | None:

@@ -48,34 +48,32 @@ class _Lines:
         self.line_of: dict[tuple[str, int], int] = {}
 
     def put(self, number: int, obj: Item) -> None:
-        match obj:
-            case Block():
-                self._keep(self.blocks, obj, "block", number)
-            case Message():
-                self._keep(self.messages, obj, "message", number)
-            case ToolSet():
-                self._keep(self.toolsets, obj, "tool set", number)
-            case Thread():
-                self._keep(self.threads, obj, "thread", number)
-            case Call():
-                self._keep(self.calls, obj, "call", number)
-            case ToolRun():
-                self.runs.append(obj)
-                self.run_lines.append(number)
-            case Wait():
-                self.waits.append(obj)
-                self.wait_lines.append(number)
-            case Header():
-                pass
+        if isinstance(obj, Block):  # the most, as a rule
+            self._keep(self.blocks, obj, "block", number)
+        elif isinstance(obj, Message):
+            self._keep(self.messages, obj, "message", number)
+        elif isinstance(obj, Wait):
+            self.waits.append(obj)
+            self.wait_lines.append(number)
+        elif isinstance(obj, Call):
+            self._keep(self.calls, obj, "call", number)
+        elif isinstance(obj, ToolRun):
+            self.runs.append(obj)
+            self.run_lines.append(number)
+        elif isinstance(obj, ToolSet):
+            self._keep(self.toolsets, obj, "tool set", number)
+        elif isinstance(obj, Thread):
+            self._keep(self.threads, obj, "thread", number)
 
     def _keep(self, held: dict[int, _T], obj: _T, what: str, number: int) -> None:
-        if obj.id < 0:
-            self.problem(number, f"{what} {obj.id} is dropped: ids start at 0")
-        elif obj.id in held:
-            self.problem(number, f"{what} {obj.id} is defined twice, the first one is kept")
+        place = obj.id
+        if place < 0:
+            self.problem(number, f"{what} {place} is dropped: ids start at 0")
+        elif place in held:
+            self.problem(number, f"{what} {place} is defined twice, the first one is kept")
         else:
-            held[obj.id] = obj
-            self.line_of[what, obj.id] = number
+            held[place] = obj
+            self.line_of[what, place] = number
 
     def problem(self, line: int | None, reason: str) -> None:
         self.problems.append(Problem(self.name, line, reason))

@@ -80,7 +80,7 @@ def _faults(
     if path not in places:
         places[path] = []
         if is_trace_file(Path(path)):
-            again = read_trace(Path(path))
+            again = read_trace(Path(path), places=True)
             places[path] = list(zip(again.traces, again.places, strict=True))
     lines = next((lines for other, lines in places[path] if other == trace), {})
     return [Problem(path, lines.get((f.kind, f.id)), f.reason) for f in found]

@@ -95,10 +95,14 @@ class KvCache:
         least = 0 if self.lack is None else self.lack.least(request)
         return least + self._watermark if least and beside else least
 
+    def wanted(self, request: Request, new: int) -> int:
+        """Blocks that `new` more tokens of a running request take."""
+        return self._needed(request.computed + new) - len(request.blocks)
+
     def grow(self, request: Request, new: int) -> bool:
         """Room for `new` more tokens of a running request, drafts included; False when the pool is short."""
         target = request.computed + new
-        lacking = self._needed(target) - len(request.blocks)
+        lacking = self.wanted(request, new)
         if lacking > 0:
             if lacking > self.pool.free_count:
                 return False

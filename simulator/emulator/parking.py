@@ -200,10 +200,12 @@ class Parking:
             return
         through: list[Request] = []
         for request, new, drafts in zip(step.requests, step.counts, step.drafted, strict=True):
-            if new != self._width or drafts != self._drafts or request.prefilling or request in step.padded:
+            if request.prefilling:
                 request.steady = 0
-                begins = self.through.begins if self.through is not None and not request.prefilling else None
-                if begins is not None and begins(request, step.number, new):
+                continue
+            if new != self._width or drafts != self._drafts or request in step.padded:
+                request.steady = 0
+                if self.through is not None and self.through.begins(request, step.number, new):
                     through.append(request)
                 continue
             request.steady = request.steady + 1 if request.scheduled_from == step.number else 1

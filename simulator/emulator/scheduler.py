@@ -9,6 +9,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 
+from windtunnel.simulator.emulator.alone import alone
 from windtunnel.simulator.emulator.crowd import Crowd
 from windtunnel.simulator.emulator.kv import Hit
 from windtunnel.simulator.emulator.kv_grouped import cache_of
@@ -76,20 +77,22 @@ class Scheduler:
 
     def schedule(self) -> Step | None:
         """Decide and book the next step; None when no request can compute anything."""
+        if (lonely := alone(self)) is not None:
+            return lonely
+        parking, limits = self.parking, self.limits
         step = Step(self.counters.steps)
-        limits = self.limits
         self.kv.begin(asynchronous=self.asynchronous)
         crowd = len(self.running) + len(self.waiting) + len(self.loading)
         threshold = limits.long_prefill_token_threshold if crowd > 1 else 0
         budget, preempted = self._schedule_running(step, limits.max_num_batched_tokens, threshold)
-        step.resumes = bool(step.requests) or bool(self.parking and self.parking.count)
-        if self.parking is not None and self.parking.tally is not None:
-            self.parking.tally.passed()
+        step.resumes = bool(step.requests) or bool(parking and parking.count)
+        if parking is not None and parking.tally is not None:
+            parking.tally.passed()
         if not preempted:
             if self.loading:
                 budget = self._schedule_loaded(step, budget, threshold)
             self._schedule_waiting(step, budget, threshold)
-        empty = not step.requests and not (self.parking and self.parking.count)
+        empty = not step.requests and not (parking and parking.count)
         if not empty:
             self._book(step)
         if isinstance(self.kv, OffloadKv):
@@ -98,8 +101,7 @@ class Scheduler:
 
     def complete(self, step: Step) -> list[Output]:
         """The step's results return: tokens are appended, finished requests free their blocks."""
-        outputs: list[Output] = []
-        finished = False
+        outputs, finished = list[Output](), False
         self.drop(step)
         if isinstance(self.kv, OffloadKv):
             self.kv.returned()
@@ -241,7 +243,7 @@ class Scheduler:
     def _schedule_waiting(self, step: Step, budget: int, threshold: int) -> None:
         waiting, limits, slots, skipped = self.waiting, self.limits, self.limits.draft_slots, list[Request]()
         tally = self.parking.tally if self.parking is not None else None
-        if waiting and self.crowd.stays():
+        if not waiting or budget <= slots or len(self.running) >= limits.max_num_seqs or self.crowd.stays():
             return
         while waiting and budget > slots and len(self.running) < limits.max_num_seqs:
             request = waiting[0]

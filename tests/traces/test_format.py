@@ -275,3 +275,24 @@ def test_times_that_cannot_be_are_unknown(tmp_path, small):
         next(line for line in path.read_text().splitlines() if '"start_s":3600' in line)
     )
     assert problem.reason.endswith("before its start at 3600 s: its times are taken as unknown")
+
+
+def test_what_is_no_line_by_itself_is_told_though_json_goes_on_over_it(tmp_path):
+    """A whole file is decoded at once where each of its lines is an object; JSON alone does not see to that."""
+    path = tmp_path / "t.jsonl"
+    header = b'{"type":"trace","schema":"windtunnel.trace/1","id":"t"}\n'
+    block = b'{"type":"block","id":%d,"kind":"code","tokens":5,"digest":"%032x"}\n'
+    whole = header + block % (0, 0) + block % (1, 1)
+    path.write_bytes(whole)
+    assert [len(t.blocks) for t in read_trace(path).traces] == [2]
+    assert not read_trace(path).problems
+    for damaged, line in (
+        (header + (block % (0, 0)).strip() + b" " + block % (1, 1), 2),
+        (whole.replace(b'"id":1,', b'"id":1,\n'), 3),
+        (whole.replace(b'"id":1,', b'"id":1\n,') + (block % (2, 2)).strip() + block % (3, 3), 3),
+        (whole[:-2] + b"\xff}\n", 3),
+    ):
+        path.write_bytes(damaged)
+        assert line in [problem.line for problem in read_trace(path).problems], damaged
+    path.write_bytes(whole[:-1])
+    assert [len(t.blocks) for t in read_trace(path).traces] == [2]
