@@ -165,6 +165,22 @@ class Planner:
         )
 
 
+class Planners:
+    """Of all traces of a run, by their places; each is made when it is first asked for."""
+
+    def __init__(self, traces: Sequence[Trace], policy: Policy) -> None:
+        self._traces = traces
+        self._policy = policy
+        self._usual = usual_times(traces)
+        self._made: dict[int, Planner] = {}
+
+    def __getitem__(self, place: int) -> Planner:
+        planner = self._made.get(place)
+        if planner is None:
+            planner = self._made[place] = Planner(self._traces[place], self._policy, usual=self._usual)
+        return planner
+
+
 def _threads_to_run(
     trace: Trace, by_thread: dict[int, list[int]], first: int
 ) -> tuple[tuple[tuple[int, ...], ...], dict[int, int | None]]:

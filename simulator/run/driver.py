@@ -10,8 +10,7 @@ from windtunnel.agents import events as ev
 from windtunnel.agents.client import RawStream, Streams
 from windtunnel.agents.clock import Clock, VirtualClock
 from windtunnel.agents.expected import PrefixIndex
-from windtunnel.agents.plan import Planner
-from windtunnel.agents.policy import usual_times
+from windtunnel.agents.plan import Planners
 from windtunnel.agents.prompt import Conversation, Options, Prepared
 from windtunnel.agents.reading import Live, Reader, Readings
 from windtunnel.agents.sse import Parsed
@@ -50,10 +49,13 @@ class Driver:
         origin_ns: int,
         match_unit: int | None,
         reader: Readings | None = None,
+        planners: Planners | None = None,
         virtual: bool = False,
         pulse: Callable[[], int] | None = None,
     ) -> None:
-        """`virtual`: the clock stands still while code runs, and what happened is kept in this process to the end.
+        """`planners`: of the prepared traces, where there are some already.
+
+        `virtual`: the clock stands still while code runs, and what happened is kept in this process to the end.
 
         `pulse`: a number that stays the same while no call in flight gets anything; it is asked on such a clock only.
         """
@@ -68,9 +70,7 @@ class Driver:
         self._writer = writer
         self.origin = origin_ns
         self.index = PrefixIndex(match_unit or 1)
-        self._usual = usual_times([p.trace for p in prepared])
-        self._planners: dict[int, Planner] = {}
-        """By the trace's place among the prepared."""
+        self._planners = Planners([one.trace for one in prepared], config.policy()) if planners is None else planners
         self._deck = Deck(len(prepared), config.seed, config.sessions)
         self._budget = CallBudget(config.calls)
         self._counts = Counts(options)
@@ -239,11 +239,7 @@ class Driver:
 
     def _session(self, agent: int, draw: Draw) -> SessionRun:
         prepared = self._prepared[draw.index]
-        planner = self._planners.get(draw.index)
-        if planner is None:
-            planner = Planner(prepared.trace, self.config.policy(), usual=self._usual)
-            self._planners[draw.index] = planner
-        plan = planner.plan(seeded(self.config.seed, "start", draw.number))
+        plan = self._planners[draw.index].plan(seeded(self.config.seed, "start", draw.number))
         options = tagged(self._options, self.run_id, prepared.trace.header.id, draw.copy)
         conversation = Conversation(prepared, options)
         return SessionRun(self, agent, draw, plan, conversation)

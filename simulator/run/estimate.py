@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from windtunnel.agents.plan import Plan, Planner, completion_tokens, make_plan
+from windtunnel.agents.plan import Plan, Planners, completion_tokens, make_plan
 from windtunnel.agents.policy import usual_times
 from windtunnel.simulator.results.text import count
 from windtunnel.simulator.run.config import RunConfig
@@ -57,11 +57,9 @@ def seconds_per_call(traces: Sequence[Trace], config: RunConfig, speed: Speed = 
     return statistics.fmean(times) if times else FIRST_TOKEN_S
 
 
-def lanes(traces: Sequence[Trace], config: RunConfig) -> list[Lane]:
-    """Of the sessions that are drawn first, as many as there are agents."""
-    usual = usual_times(traces)
-    planners: dict[int, Planner] = {}
-    prompts: dict[int, Mapping[int, int]] = {}
+def lanes(traces: Sequence[Trace], config: RunConfig, planners: Planners | None = None) -> list[Lane]:
+    """Of the sessions that are drawn first, as many as there are agents. `planners`: of these traces."""
+    planners = planners or Planners(traces, config.policy())
     deck = Deck(len(traces), config.seed, config.sessions)
     found = []
     for _ in range(min(config.agents, LANES) if traces else 0):
@@ -69,11 +67,8 @@ def lanes(traces: Sequence[Trace], config: RunConfig) -> list[Lane]:
         if draw is None:
             break
         trace = traces[draw.index]
-        if draw.index not in planners:
-            planners[draw.index] = Planner(trace, config.policy(), usual=usual)
-            prompts[draw.index] = trace.prompt_tokens()
         plan = planners[draw.index].plan(seeded(config.seed, "start", draw.number))
-        found.append(_lane(trace, plan, prompts[draw.index], config.warmup.calls or 0))
+        found.append(_lane(trace, plan, trace.prompt_tokens(), config.warmup.calls or 0))
     return found
 
 
@@ -99,9 +94,9 @@ def cold_s(found: Sequence[Lane], config: RunConfig, speed: Speed) -> float:
     return max(config.ramp_s, prompts / speed.prompt)
 
 
-def estimate(traces: Sequence[Trace], config: RunConfig) -> str:
-    """One sentence with the expected length, from fast to slow, warm-up included."""
-    found = lanes(traces, config)
+def estimate(traces: Sequence[Trace], config: RunConfig, planners: Planners | None = None) -> str:
+    """One sentence with the expected length, from fast to slow, warm-up included. `planners` as for `lanes`."""
+    found = lanes(traces, config, planners)
     warm = [warmup_s(found, config, speed) for speed in (FAST, SLOW)]
     warmup = f"warm-up {_range(*warm)}"
     if config.duration_s is not None:

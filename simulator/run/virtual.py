@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from windtunnel.agents import events as ev
 from windtunnel.agents.clock import VirtualClock
+from windtunnel.agents.plan import Planners
 from windtunnel.simulator.emulator.about import describe as settings_as_config
 from windtunnel.simulator.emulator.about import labels
 from windtunnel.simulator.emulator.acceptance import acceptance_of
@@ -150,7 +151,8 @@ class VirtualRun:
         writer = RunWriter.create(self._out, self.run_id, no_text=not config.text)
         try:
             self._talk(f"{count(config.agents, 'agent')}, {prepared.in_words()}, route {prepared.route}")
-            self._talk(f"length: {estimate(prepared.traces, config)}")
+            planners = Planners(prepared.traces, config.policy())
+            self._talk(f"length: {estimate(prepared.traces, config, planners)}")
             self._talk(f"results: {writer.path}")
             about = describe(
                 config,
@@ -188,6 +190,7 @@ class VirtualRun:
                 origin_ns=0,
                 match_unit=resolved.block_size,
                 reader=direct,
+                planners=planners,
                 virtual=True,
                 pulse=direct.pulse,
             )
