@@ -98,7 +98,7 @@ class IdTree:
 
 
 class _IdNode(Node):
-    """Its body may be made when it is first asked for: most of what virtual sessions could send is never sent."""
+    """Its body may be made when it is first asked for: a virtual run begins sooner, and need not make all it could send."""
 
     __slots__ = ("_body", "late")
 
