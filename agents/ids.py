@@ -98,7 +98,7 @@ class IdTree:
 
 
 class _IdNode(Node):
-    """Its body may be made when it is first asked for: a virtual run begins sooner, and need not make all it could send."""
+    """Its body may be made when it is first asked for: a virtual run makes only what it sends."""
 
     __slots__ = ("_body", "late")
 
