@@ -23,6 +23,11 @@ def completed(call: CallEnd) -> bool:
     return call.failure is None and not call.cut
 
 
+def never_sent(call: CallEnd) -> bool:
+    """The run ended while it waited for the request-rate cap or a connection: the engine knows nothing of it."""
+    return call.cut and call.t_sent is None
+
+
 def start_ns(call: CallEnd) -> int:
     """When the session wanted it sent, without the wait for the request-rate cap."""
     return call.t_intended + call.throttled_ns

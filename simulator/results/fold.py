@@ -319,6 +319,9 @@ class Fold:
         self._change(agent, agent.call_end, event, self.misses.call_end(event))
         self.held.call_end(event)
         self.cache.call_end(event, self.window)
+        if of_call.never_sent(event):
+            self.calls["started"] -= 1
+            return
         self.calls["cut" if event.cut else "completed" if event.failure is None else "failed"] += 1
         self._ended_output += of_call.output_tokens(event) or 0
         self._ended_prompt += of_call.prompt_tokens(event) or 0

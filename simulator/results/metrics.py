@@ -70,7 +70,7 @@ METRICS: dict[str, Metric] = {
             "calls",
             None,
             "calls",
-            "calls of the run that were started: completed, failed, cut, or never ended",
+            "calls of the run that were sent: completed, failed, cut, or never ended",
             lambda t: len(t.calls) + len(t.open_calls),
         ),
         Metric(
@@ -94,7 +94,7 @@ METRICS: dict[str, Metric] = {
             "calls",
             None,
             "begun",
-            "calls that a session intended to send inside the window, whatever became of them",
+            "calls that a session intended to send inside the window and that were sent, whatever became of them",
             figures.calls_begun,
         ),
         Metric(

@@ -29,7 +29,16 @@ from windtunnel.agents.events import (
     WaitStart,
 )
 from windtunnel.simulator.results import unended
-from windtunnel.simulator.results.calls import NS, Counts, Times, completed, ended_ns, in_one_piece, token_chunks
+from windtunnel.simulator.results.calls import (
+    NS,
+    Counts,
+    Times,
+    completed,
+    ended_ns,
+    in_one_piece,
+    never_sent,
+    token_chunks,
+)
 from windtunnel.simulator.results.counters import Counters
 from windtunnel.simulator.results.occupancy import Occupancy, Spans
 from windtunnel.simulator.results.unended import Looks, Unended
@@ -193,8 +202,10 @@ class Tally:
                     pass
 
     def _call_end(self, event: CallEnd) -> None:
-        self.calls.append(event)
         self.open_calls.pop(event.request_id, None)
+        if never_sent(event):
+            return
+        self.calls.append(event)
         self._known[event.session] = max(self._known.get(event.session, 0), ended_ns(event))
         if event.t_sent is not None:
             # How much of an answer in one piece was waiting for its first token is not known: none counts as that.
