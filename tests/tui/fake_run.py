@@ -328,6 +328,7 @@ class Fake:
                             call=call,
                             request_id=f"{session}-{thread}-{call}",
                             t_intended=t,
+                            t_sent=t,
                             t_end=t,
                             cut=True,
                         )
