@@ -1,4 +1,4 @@
-/* The two loops that a stream's every chunk passes through, compiled: `compiled.py` says what they do, and does without
+/* The two loops that a stream's every chunk passes through, compiled: `reads.py` says what they do, and does without
  * them where there is no compiler. Functions only, no state, no threads. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>

@@ -4,13 +4,12 @@
 absent, or `WINDTUNNEL_COMPILED=0` is in the environment, these run.
 """
 
-import os
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from importlib import import_module
 from itertools import pairwise
-from types import ModuleType
+
+from windtunnel.agents.compiled import compiled
 
 __all__ = ["COMPILED", "COUNT", "TEXT", "alike", "pattern_of", "python_alike", "python_whole_chunks", "whole_chunks"]
 
@@ -78,16 +77,7 @@ def python_whole_chunks(data: bytes, t: int, pieces: Pieces) -> bool:  # noqa: A
     return False
 
 
-def _compiled() -> ModuleType | None:
-    if os.environ.get("WINDTUNNEL_COMPILED") == "0":
-        return None
-    try:
-        return import_module("windtunnel.agents._reads")
-    except ImportError:
-        return None
-
-
-_found = _compiled()
+_found = compiled("windtunnel.agents._reads")
 COMPILED = _found is not None
 alike: Alike = python_alike if _found is None else _found.alike
 whole_chunks: WholeChunks = python_whole_chunks if _found is None else _found.whole_chunks

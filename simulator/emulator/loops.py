@@ -5,19 +5,7 @@ time; results are the same to the bit. An hour of many agents is tens of thousan
 time for one goes to beginning.
 """
 
-import os
-from importlib import import_module
-from types import ModuleType
+from windtunnel.agents.compiled import compiled
 
-
-def _compiled() -> ModuleType | None:
-    if os.environ.get("WINDTUNNEL_COMPILED") == "0":
-        return None
-    try:
-        return import_module("windtunnel.simulator.emulator._loops")
-    except ImportError:
-        return None
-
-
-LOOPS = _compiled()
+LOOPS = compiled("windtunnel.simulator.emulator._loops")
 """`chain_hashes`, `draw` and `speak`; None where they could not be built."""
